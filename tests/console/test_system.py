@@ -171,7 +171,7 @@ def test_two_workers_never_run_one_audit_and_a_dead_ones_is_begun_again(service:
                 assert line is not None
                 kept_out = await runs.run_next(other)
                 async with one.connection() as connection:
-                    assert await runs.mark_started(connection) is not None
+                    assert await runs.SQL_MARK_STARTED.value(connection) is not None
             # It was begun, and its worker is gone; of two who find it one takes it.
             ran = await asyncio.gather(runs.run_next(one), runs.run_next(other))
             return list(ran), kept_out
@@ -195,7 +195,7 @@ def test_a_worker_finds_what_was_asked_for_by_itself(service: Service) -> None:
         try:
             for _ in range(WAIT_TRIES):
                 async with database.connection() as connection:
-                    if not await runs.is_waiting(connection):
+                    if not await runs.SQL_IS_WAITING.value(connection):
                         return
                 await asyncio.sleep(0.01)
             raise AssertionError("nobody ran the audit")

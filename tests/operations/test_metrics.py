@@ -42,6 +42,8 @@ from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.events import NewEvent, record_events
 from tumira.mail import outbox
 from tumira.operations.audit import runs
+from tumira.operations.audit.checks import CHECKS
+from tumira.operations.audit.runs import Finding
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.simulator.smsc import run_smsc
 from tumira.topups.providers.paynow_messages import Wallet
@@ -155,8 +157,8 @@ async def upload(database: Database, caller: Caller) -> None:
 
 
 async def break_audit(database: Database) -> None:
-    async with database.transaction() as connection:
-        await runs.insert_finished(connection, "test", datetime.now(UTC), {"balance": [{"row": 1}]})
+    finding = Finding(CHECKS[0], [{"row": 1}])
+    await runs.record(database, "test", datetime.now(UTC), [finding])
 
 
 async def leave_waiting(world: World, customer: str, payments: Payments) -> None:

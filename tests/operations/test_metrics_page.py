@@ -1,17 +1,20 @@
 """Gauges that are read from the database."""
 
-import json
+import math
 import re
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Final
 
 import asyncpg
 import pytest_asyncio
+from prometheus_client import generate_latest
 
+from tests.postgres.test_statements import generic_plan, scans
 from tests.support.processes.service import new_caller
+from tests.support.processes.watched import read_samples
+from tumira.core import metrics
 from tumira.operations import metrics_page
 from tumira.postgres.pool import PLANNED_ONCE, Database
-from tumira.postgres.statement import Statement
 
 # What grows with the traffic or with the customers' payments.
 LARGE: Final = frozenset({"queue", "events", "top_ups", "mails", "uploads", "unmatched_receipts"})
@@ -43,31 +46,20 @@ async def connection(database_url: str) -> AsyncIterator["asyncpg.Connection[asy
     await database.close()
 
 
-async def plan(
-    connection: "asyncpg.Connection[asyncpg.Record]", statement: Statement, **values: Any
-) -> list[dict[str, Any]]:
-    text = statement.text
-    for place, name in reversed(list(enumerate(statement.names, start=1))):
-        text = re.sub(rf"\${place}\b", str(values[name]), text)
-    rows = await connection.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF, COSTS OFF) {text}")
-    return list(_nodes(json.loads(rows[0][0])[0]["Plan"]))
-
-
-def _nodes(node: dict[str, Any]) -> list[dict[str, Any]]:
-    return [node, *(one for inner in node.get("Plans", ()) for one in _nodes(inner))]
-
-
 async def test_a_reading_is_bounded(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
     async with connection.transaction():
-        readings = await metrics_page.read(connection)
-    assert [(one.country, one.lane, one.count) for one in readings.stands] == [("ZW", 1, 20_000)]
-    assert readings.mails[0] == 20_000
-    assert readings.mails[1] > 0
-    assert readings.top_ups == dict.fromkeys(["started", "pending", "doubt", "reversed", "paid_late"], 0)
-    assert (readings.weeks_left, readings.audit[1], readings.ledgers_broken) == (8, 0, 0)
-    assert readings.covered == {"ZA": False, "ZW": False}
-    assert readings.usdt_look_age_s is None
-    assert readings.size > 1_000_000
+        await metrics_page.measure(connection)
+    found = read_samples(generate_latest(metrics.DATABASE).decode())
+    assert found['tumira_queue_messages{country="ZW",lane="1"}'] == found["tumira_mails_waiting"] == 20_000
+    assert found['tumira_queue_messages{country="ZW",lane="0"}'] == 0
+    assert found["tumira_mails_oldest_seconds"] > 0
+    for state in ("started", "pending", "doubt", "reversed", "paid_late"):
+        assert found[f'tumira_top_ups{{state="{state}"}}'] == 0
+    assert found["tumira_partition_weeks_left"] == 8
+    assert found["tumira_audit_broken_checks"] == found["tumira_ledgers_broken"] == 0
+    assert {found[f'tumira_country_covered{{country="{country}"}}'] for country in ("ZA", "ZW")} == {0}
+    assert math.isnan(found["tumira_usdt_look_age_seconds"])
+    assert found["tumira_database_size_bytes"] > 1_000_000
 
 
 async def test_no_large_table_is_read_whole(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
@@ -78,7 +70,5 @@ async def test_no_large_table_is_read_whole(connection: "asyncpg.Connection[asyn
         metrics_page.SQL_UPLOADS,
         metrics_page.SQL_OLDEST_EVENT,
     ):
-        for node in await plan(connection, statement, count_max=100):
-            if node["Node Type"] == "Seq Scan":
-                table = re.sub(r"_20..w..$", "", node["Relation Name"])
-                assert table not in LARGE, (statement.text, node)
+        for relation, kind in scans(await generic_plan(connection, statement, {"count_max": 100})):
+            assert kind != "Seq Scan" or re.sub(r"_20..w..$", "", relation) not in LARGE, statement.text

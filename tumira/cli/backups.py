@@ -122,7 +122,12 @@ def _show_made(made: Made, *, as_json: bool) -> None:
         # Standard output is the backup's.
         if as_json:
             tell(
-                json.dumps({**made.shown(), "started_at": made.started_at.isoformat(timespec="milliseconds")})
+                json.dumps(
+                    {
+                        **made.shown(),
+                        "started_at": made.manifest.started_at.isoformat(timespec="milliseconds"),
+                    }
+                )
             )
         return
     show(made.shown(), as_json=as_json, title="Backed up, and read again.")

@@ -24,7 +24,7 @@ from tumira.mail import outbox
 from tumira.operations import retention
 from tumira.operations.audit import runs
 from tumira.operations.erasure import erase as erase_number
-from tumira.operations.retention import RetentionKind, drop_old
+from tumira.operations.retention import RetentionKind
 from tumira.postgres import clock, partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
@@ -83,12 +83,19 @@ class MultiStepTask:
     more_at: int | None = None
 
 
+def _some(
+    name: str, every_s: float, handle: Callable[[Connection, int], Awaitable[int]], count_max: int
+) -> MaintenanceTask:
+    """Return a task that handles up to `count_max` items at a time."""
+
+    async def do(connection: Connection) -> int:
+        return await handle(connection, count_max)
+
+    return MaintenanceTask(name, every_s, do, more_at=count_max)
+
+
 async def _create_partitions(connection: Connection) -> int:
     return len(await partitions.create_ahead(connection))
-
-
-async def _forget_idempotency_keys(connection: Connection) -> int:
-    return await delete_old_idempotency_keys(connection, KEYS_PER_TURN_MAX)
 
 
 async def _resume_due(connection: Connection) -> int:
@@ -153,37 +160,19 @@ async def _give_up_receipts(connection: Connection) -> int:
     return await follow_up.give_up_receipts(connection, await clock.read_now(connection))
 
 
-async def _erase_texts(connection: Connection) -> int:
-    return await batches.erase_texts(connection, TEXTS_PER_TURN_MAX)
-
-
-async def _forget_refusals(connection: Connection) -> int:
-    return await content_store.delete_old(connection, REFUSALS_PER_TURN_MAX)
-
-
-async def _forget_mails(connection: Connection) -> int:
-    return await outbox.delete_expired(connection, MAILS_PER_TURN_MAX)
-
-
 async def _forget_latencies(connection: Connection) -> int:
     return await latencies.delete_old(connection, await clock.read_now(connection), SLOTS_PER_TURN_MAX)
 
 
-async def _forget_audits(connection: Connection) -> int:
-    return await runs.delete_old(connection, AUDITS_PER_TURN_MAX)
-
-
-async def _erase_codes(connection: Connection) -> int:
-    return await batches.erase_codes(connection, code_rules.LIFETIME, TEXTS_PER_TURN_MAX)
+async def _erase_codes(connection: Connection, count_max: int) -> int:
+    return await batches.erase_codes(connection, code_rules.LIFETIME, count_max)
 
 
 async def _forget_guests(connection: Connection) -> int:
     return sum(
         [
-            await sessions.delete_old(connection, GUESTS_PER_TURN_MAX),
-            await verifications.delete_old(connection, GUESTS_PER_TURN_MAX),
-            await attempts.delete_old(connection, GUESTS_PER_TURN_MAX),
-            await devices.delete_old(connection, GUESTS_PER_TURN_MAX),
+            await store.delete_old(connection, GUESTS_PER_TURN_MAX)
+            for store in (sessions, verifications, attempts, devices)
         ]
     )
 
@@ -193,25 +182,16 @@ async def _forget_uploads(connection: Connection) -> int:
     return forgotten + await file_checks.delete_old(connection, UPLOADS_PER_TURN_MAX)
 
 
-async def _cut_old_numbers(connection: Connection) -> int:
-    return await retention.cut_old(connection, await clock.read_now(connection), NUMBERS_PER_TURN_MAX)
+def _drop_weeks(name: str, kind: RetentionKind, weeks_kept: int) -> MultiStepTask:
+    async def do(database: Database) -> int:
+        return await retention.drop_old(database, kind, weeks_kept)
 
-
-async def _drop_attempts(database: Database) -> int:
-    return await drop_old(database, RetentionKind.ATTEMPTS, ATTEMPT_WEEKS)
-
-
-async def _drop_events(database: Database) -> int:
-    return await drop_old(database, RetentionKind.EVENTS, EVENT_WEEKS)
+    return MultiStepTask(name, 3600, do)
 
 
 def drop_messages(weeks_kept: int) -> MultiStepTask:
     """Return the task that drops messages older than the operator keeps."""
-
-    async def do(database: Database) -> int:
-        return await drop_old(database, RetentionKind.MESSAGES, weeks_kept)
-
-    return MultiStepTask("drop old messages", 3600, do)
+    return _drop_weeks("drop old messages", RetentionKind.MESSAGES, weeks_kept)
 
 
 async def _add_up_ledgers(connection: Connection) -> int:
@@ -229,7 +209,7 @@ async def _well_countries(connection: Connection) -> frozenset[str]:
 
 MAINTENANCE_TASKS: Final[Sequence[MaintenanceTask | MultiStepTask]] = (
     MaintenanceTask("create partitions", 60, _create_partitions),
-    MaintenanceTask("forget idempotency keys", 60, _forget_idempotency_keys, more_at=KEYS_PER_TURN_MAX),
+    _some("forget idempotency keys", 60, delete_old_idempotency_keys, KEYS_PER_TURN_MAX),
     MaintenanceTask("resume due messages", 0.5, _resume_due, more_at=follow_up.GROUP_MAX),
     MultiStepTask("try unmatched receipts", 1, _try_unmatched),
     MaintenanceTask("forget unmatched receipts", 10, _forget_unmatched, more_at=RECEIPTS_PER_TURN_MAX),
@@ -239,21 +219,21 @@ MAINTENANCE_TASKS: Final[Sequence[MaintenanceTask | MultiStepTask]] = (
     MaintenanceTask("fail what has no route", 1, _fail_unroutable, more_at=1),
     MultiStepTask(EXPIRY, 15, _expire_waiting, more_at=1),
     MaintenanceTask("give up receipts", 60, _give_up_receipts, more_at=follow_up.GROUP_MAX),
-    MultiStepTask("drop old tries of webhooks", 3600, _drop_attempts),
-    MultiStepTask("drop old events", 3600, _drop_events),
-    MaintenanceTask("erase texts", 600, _erase_texts, more_at=TEXTS_PER_TURN_MAX),
-    MaintenanceTask("cut old numbers", 60, _cut_old_numbers, more_at=NUMBERS_PER_TURN_MAX),
+    _drop_weeks("drop old tries of webhooks", RetentionKind.ATTEMPTS, ATTEMPT_WEEKS),
+    _drop_weeks("drop old events", RetentionKind.EVENTS, EVENT_WEEKS),
+    _some("erase texts", 600, batches.erase_texts, TEXTS_PER_TURN_MAX),
+    _some("cut old numbers", 60, retention.cut_old, NUMBERS_PER_TURN_MAX),
     MaintenanceTask("go on erasing numbers", 60, erase_number.go_on, more_at=1),
-    MaintenanceTask("erase codes", 60, _erase_codes, more_at=TEXTS_PER_TURN_MAX),
+    _some("erase codes", 60, _erase_codes, TEXTS_PER_TURN_MAX),
     MaintenanceTask("forget old sessions and codes", 600, _forget_guests, more_at=3 * GUESTS_PER_TURN_MAX),
-    MaintenanceTask("forget refused texts", 600, _forget_refusals, more_at=REFUSALS_PER_TURN_MAX),
+    _some("forget refused texts", 600, content_store.delete_old, REFUSALS_PER_TURN_MAX),
     MaintenanceTask("forget old uploads", 600, _forget_uploads, more_at=UPLOADS_PER_TURN_MAX),
-    MaintenanceTask("forget old mails", 60, _forget_mails, more_at=MAILS_PER_TURN_MAX),
+    _some("forget old mails", 60, outbox.delete_expired, MAILS_PER_TURN_MAX),
     MaintenanceTask("forget old latencies", 600, _forget_latencies, more_at=2 * SLOTS_PER_TURN_MAX),
     MaintenanceTask("add up ledgers", 10, _add_up_ledgers),
     MaintenanceTask("put prices into force", 10, apply_due_prices, more_at=1),
     MaintenanceTask("ask for the nightly audit", 60, runs.ask_nightly),
-    MaintenanceTask("forget old audits", 3600, _forget_audits, more_at=AUDITS_PER_TURN_MAX),
+    _some("forget old audits", 3600, runs.delete_old, AUDITS_PER_TURN_MAX),
 )
 
 

@@ -7,7 +7,7 @@ die after any of them: the next run finds the week in `leaving_weeks` with its s
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 from uuid import UUID
@@ -18,7 +18,7 @@ from tumira.core.errors import OperatorError
 from tumira.core.ids import first_id, made_at_ms
 from tumira.operations.audit import runs
 from tumira.operations.audit.checks import AuditScope, settled_checks
-from tumira.postgres import partitions
+from tumira.postgres import clock, partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.partitions import State, Week
 from tumira.postgres.pool import Database
@@ -26,7 +26,6 @@ from tumira.postgres.statement import Statement
 from tumira.pricing.phone_numbers import DIGITS_LEFT, GAP, NUMBERS_KEPT
 from tumira.sending.lifecycle import is_final
 
-CLOSE_S: Final = 5
 # A week is read as a whole before it goes.
 READ_S: Final = 3600
 # By so much the clocks of those who write may differ.
@@ -82,12 +81,9 @@ async def alone(database: Database, kind: RetentionKind, wait_ms: int) -> "Async
     The lock ends with the connection: that of a worker that died is free at once.
     """
     # Whoever attaches a week, or vacuums one, stands in the same line: nobody is waited for longer than this.
-    connection = await database.connect({**runs.PLANNED_FREELY, "lock_timeout": f"{wait_ms}ms"})
-    try:
+    settings = {**runs.PLANNED_FREELY, "lock_timeout": f"{wait_ms}ms"}
+    async with database.own_connection(settings) as connection:
         yield connection if await SQL_TRY_LOCK.value(connection, kind=kind.value) else None
-        await connection.close(timeout=CLOSE_S)
-    finally:
-        connection.terminate()
 
 
 async def list_old(connection: Connection, kind: RetentionKind, weeks_kept: int) -> Sequence[Leaving]:
@@ -315,10 +311,11 @@ UPDATE incidents
 SQL_SET_PLACE: Final = Statement("UPDATE number_retention SET up_to = %(up_to)s")
 
 
-async def cut_old(connection: Connection, now: datetime, count_max: int) -> int:
+async def cut_old(connection: Connection, count_max: int) -> int:
     """Shorten the numbers of the oldest messages, and return how many were looked at."""
     up_to = await SQL_HOLD_PLACE.value(connection)
-    before = first_id(int((now - NUMBERS_KEPT).timestamp() * 1000))
+    kept_from = await clock.read_now(connection) - NUMBERS_KEPT
+    before = first_id(int(kept_from.timestamp() * 1000))
     ended = []
     for row in await SQL_LIST_OLD.rows(connection, up_to=up_to, before=before, count_max=count_max):
         # One that still waits, because no worker ran for months, needs its number; the others wait with it.

@@ -31,6 +31,7 @@ ACQUIRE_TIMEOUT_S: Final = CONNECT_TIMEOUT_S + 1
 COMMAND_TIMEOUT_S: Final = 30.0
 # A commit takes longer only where it waits for a standby that is away.
 COMMIT_TIMEOUT_S: Final = 10.0
+CLOSE_S: Final = 5.0
 # With several hosts: how often we look whether ours answers and takes writes, and how long that may take.
 LOOK_S: Final = 1.0
 LOOK_TIMEOUT_S: Final = 2.0
@@ -102,6 +103,19 @@ class Database:
     ) -> "asyncpg.Connection[asyncpg.Record]":
         """Open a connection outside the pool, for a caller that keeps it."""
         return await self._reach(**_options({**self._settings, **settings}, timeout_s))
+
+    @asynccontextmanager
+    async def own_connection(
+        self, settings: Mapping[str, str] = NO_SETTINGS
+    ) -> "AsyncIterator[asyncpg.Connection[asyncpg.Record]]":
+        """Yield a connection outside the pool, and close it afterwards with all the locks that it holds."""
+        connection = await self.connect(settings)
+        try:
+            yield connection
+            await connection.close(timeout=CLOSE_S)
+        finally:
+            # Also while it is still busy with a statement that nobody waits for any more.
+            connection.terminate()
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:

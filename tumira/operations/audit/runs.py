@@ -24,7 +24,6 @@ from tumira.postgres.statement import Statement
 
 ROWS_SHOWN_MAX: Final = 20
 AUDIT_TIMEOUT_S: Final = 6 * 3600
-CLOSE_S: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +51,8 @@ async def one_moment(connection: Connection) -> AsyncIterator[None]:
 @asynccontextmanager
 async def snapshot(database: Database) -> AsyncIterator[Connection]:
     """Yield a connection that sees one snapshot of the database, and close it afterwards."""
-    connection = await database.connect()
-    try:
-        async with one_moment(connection):
-            yield connection
-        await connection.close(timeout=CLOSE_S)
-    finally:
-        # Also while it is still busy with a check that nobody waits for any more.
-        connection.terminate()
+    async with database.own_connection() as connection, one_moment(connection):
+        yield connection
 
 
 async def run_check(connection: Connection, check: Check) -> Finding:
@@ -95,18 +88,6 @@ class Audit:
     problem: str | None
 
 
-def _audit(row: asyncpg.Record) -> Audit:
-    return Audit(
-        row["id"],
-        row["asked_by"],
-        row["asked_at"],
-        row["started_at"],
-        row["finished_at"],
-        None if row["broken"] is None else json.loads(row["broken"]),
-        row["problem"],
-    )
-
-
 # Held until the commit, so that of two who ask at once one finds the other's.
 SQL_HOLD: Final = Statement("SELECT pg_advisory_xact_lock(hashtext('tumira audit'), 1)")
 
@@ -133,31 +114,16 @@ SELECT EXISTS (
 """)
 
 
-async def was_asked(connection: Connection, asked_by: str, since: datetime) -> bool:
-    """Tell whether an audit was requested by this actor since a moment."""
-    return bool(await SQL_WAS_ASKED.value(connection, asked_by=asked_by, since=since))
-
-
 SQL_IS_WAITING: Final = Statement("SELECT EXISTS (SELECT FROM audits WHERE finished_at IS NULL)")
 
 
-async def is_waiting(connection: Connection) -> bool:
-    """Tell whether an audit waits to be run, or was interrupted."""
-    return bool(await SQL_IS_WAITING.value(connection))
-
-
+# Also one that was started before, whose worker died.
 SQL_MARK_STARTED: Final = Statement("""
 UPDATE audits
    SET started_at = clock_timestamp()
  WHERE id = (SELECT min(id) FROM audits WHERE finished_at IS NULL)
 RETURNING id
 """)
-
-
-async def mark_started(connection: Connection) -> int | None:
-    """Start the waiting audit, or start it again where its worker died; None when none waits."""
-    found: int | None = await SQL_MARK_STARTED.value(connection)
-    return found
 
 
 SQL_MARK_FINISHED: Final = Statement("""
@@ -168,24 +134,10 @@ UPDATE audits
 """)
 
 
-async def mark_finished(
-    connection: Connection, audit_id: int, broken: Broken | None, problem: str | None = None
-) -> None:
-    written = None if broken is None else json.dumps(broken)
-    await SQL_MARK_FINISHED.rows(connection, audit_id=audit_id, broken=written, problem=problem)
-
-
 SQL_INSERT: Final = Statement("""
 INSERT INTO audits (asked_by, asked_at, started_at, finished_at, broken)
 VALUES (%(asked_by)s, %(started_at)s, %(started_at)s, clock_timestamp(), %(broken)s::text::jsonb)
 """)
-
-
-async def insert_finished(
-    connection: Connection, asked_by: str, started_at: datetime, broken: Broken
-) -> None:
-    """Record an audit that an operator ran at the command line."""
-    await SQL_INSERT.rows(connection, asked_by=asked_by, started_at=started_at, broken=json.dumps(broken))
 
 
 SQL_LIST: Final = Statement("""
@@ -197,7 +149,8 @@ SELECT id, asked_by, asked_at, started_at, finished_at, broken, problem
 
 
 async def list_latest(connection: Connection, count_max: int) -> Sequence[Audit]:
-    return [_audit(row) for row in await SQL_LIST.rows(connection, count_max=count_max)]
+    rows = await SQL_LIST.rows(connection, count_max=count_max)
+    return [Audit(**{**row, "broken": row["broken"] and json.loads(row["broken"])}) for row in rows]
 
 
 SQL_DELETE_OLD: Final = Statement("""
@@ -227,13 +180,8 @@ async def alone(database: Database) -> "AsyncIterator[Connection | None]":
 
     The lock ends with the connection: that of a worker that died is free at once.
     """
-    connection = await database.connect(PLANNED_FREELY)
-    try:
+    async with database.own_connection(PLANNED_FREELY) as connection:
         yield connection if await SQL_TRY_LOCK.value(connection) else None
-        await connection.close(timeout=CLOSE_S)
-    finally:
-        # Also while it is still busy with a check that nobody waits for any more.
-        connection.terminate()
 
 
 NIGHTLY: Final = "every night"
@@ -258,7 +206,7 @@ async def ask_nightly(connection: Connection, night: range = NIGHT) -> int:
     if local.hour not in night:
         return 0
     began = now - timedelta(hours=local.hour, minutes=local.minute, seconds=local.second)
-    if await was_asked(connection, NIGHTLY, began):
+    if await SQL_WAS_ASKED.value(connection, asked_by=NIGHTLY, since=began):
         return 0
     return int(await ask(connection, NIGHTLY))
 
@@ -266,18 +214,19 @@ async def ask_nightly(connection: Connection, night: range = NIGHT) -> int:
 async def run_next(database: Database, run_s: float = RUN_S) -> bool:
     """Run the waiting audit, if there is one and no other worker runs it; tell whether we did."""
     async with database.connection() as connection:
-        if not await is_waiting(connection):
+        if not await SQL_IS_WAITING.value(connection):
             return False
     async with alone(database) as line:
         if line is None:
             return False
         async with database.connection() as connection:
-            audit_id = await mark_started(connection)
+            audit_id = await SQL_MARK_STARTED.value(connection)
         if audit_id is None:
             return False
         broken, problem = await _run(line, run_s)
         async with database.connection() as connection:
-            await mark_finished(connection, audit_id, broken, problem)
+            written = None if broken is None else json.dumps(broken)
+            await SQL_MARK_FINISHED.rows(connection, audit_id=audit_id, broken=written, problem=problem)
     return True
 
 
@@ -297,7 +246,8 @@ async def _run(line: Connection, run_s: float) -> tuple[Broken | None, str | Non
 async def record(database: Database, actor: str, started_at: datetime, findings: Iterable[Finding]) -> None:
     """Record an audit that an operator ran at the command line."""
     async with database.connection() as connection:
-        await insert_finished(connection, actor, started_at, broken_of(findings))
+        broken = json.dumps(broken_of(findings))
+        await SQL_INSERT.rows(connection, asked_by=actor, started_at=started_at, broken=broken)
 
 
 def broken_of(findings: Iterable[Finding]) -> Broken:

@@ -4,8 +4,7 @@ While a database is being restored its `schema_migrations` exists and is empty: 
 fails to migrate it, and the next restore knows that it may clear it.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -14,24 +13,14 @@ from tumira.core.errors import OperatorError
 from tumira.operations.backup.files import AppliedMigration
 from tumira.postgres.connection import Connection
 from tumira.postgres.migrate import MIGRATION_LOCK
-from tumira.postgres.pool import Database
 from tumira.postgres.statement import Statement
 
 LONG_S: Final = 24 * 3600
 DROPPED_AT_ONCE: Final = 50
 
-# Reads and waits for as long as it takes; seen by its name, so that it does not count as a node.
-_PATIENT: Final = {"application_name": "tumira backup", "idle_in_transaction_session_timeout": "0"}
-
-
-@asynccontextmanager
-async def patient_connection(database: Database) -> AsyncIterator[Connection]:
-    """Yield a connection on which a transaction may be idle while a program works."""
-    connection = await database.connect(_PATIENT)
-    try:
-        yield connection
-    finally:
-        await connection.close()
+# For a connection on which a transaction may be idle while a program works. Its name keeps it from being
+# counted as a node.
+PATIENT: Final = {"application_name": "tumira backup", "idle_in_transaction_session_timeout": "0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,36 +88,13 @@ async def count(connection: Connection) -> tuple[int, int]:
 SQL_REPLAYED: Final = Statement("SELECT coalesce(pg_last_xact_replay_timestamp(), now())")
 
 
-async def last_moment(connection: Connection) -> datetime:
-    """Return the moment to which PostgreSQL itself restored the database, if it knows."""
-    moment = await SQL_REPLAYED.value(connection)
-    assert isinstance(moment, datetime)
-    return moment
-
-
 SQL_VERSION: Final = Statement("SELECT current_setting('server_version_num')::integer / 10000")
-
-
-async def server_version(connection: Connection) -> int:
-    version = await SQL_VERSION.value(connection)
-    assert isinstance(version, int)
-    return version
 
 
 SQL_SCHEMA: Final = Statement("SELECT current_schema()")
 
 
-async def schema_name(connection: Connection) -> str:
-    name = await SQL_SCHEMA.value(connection)
-    if name is None:
-        raise OperatorError(
-            "The database has no schema for new tables: create one, or check its search_path."
-        )
-    return str(name)
-
-
 SQL_LOCK: Final = Statement("SELECT pg_try_advisory_lock(%(lock)s)")
-SQL_UNLOCK: Final = Statement("SELECT pg_advisory_unlock(%(lock)s)")
 
 # A connection of ours bears this name; whoever runs as another user is seen without it.
 SQL_NODES: Final = Statement("""
@@ -148,10 +114,6 @@ async def close_to_others(connection: Connection) -> None:
         )
     if await SQL_NODES.value(connection):
         raise OperatorError("Tumira runs on this database: stop every web and worker first, then try again.")
-
-
-async def open_to_others(connection: Connection) -> None:
-    await SQL_UNLOCK.value(connection, lock=MIGRATION_LOCK)
 
 
 SQL_TABLES: Final = Statement("""
@@ -225,10 +187,6 @@ async def clear(connection: Connection) -> None:
         await connection.execute(f"DROP TABLE {some} CASCADE", timeout=LONG_S)
     for row in await SQL_ROUTINES.rows(connection):
         await connection.execute(f"DROP FUNCTION {row['quoted']} CASCADE")
-
-
-async def analyse(connection: Connection) -> None:
-    await connection.execute("ANALYZE", timeout=LONG_S)
 
 
 SQL_STEP: Final = Statement("""

@@ -5,7 +5,6 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -16,7 +15,7 @@ from tumira import VERSION, audit_log
 from tumira.audit_log import Actor
 from tumira.core.errors import OperatorError
 from tumira.operations.backup import files as backup_files
-from tumira.operations.backup.dump import Moment, patient_connection, read_moment
+from tumira.operations.backup.dump import PATIENT, Moment, read_moment
 from tumira.operations.backup.files import (
     CHUNK_BYTES,
     Manifest,
@@ -53,22 +52,18 @@ class Made:
 
     file: str
     bytes: int
-    started_at: datetime
-    messages: int
-    accounts: int
-    schema: str
-    postgresql: str
+    manifest: Manifest
     sha256: str
 
     def shown(self) -> Mapping[str, Any]:
         return {
             "file": self.file,
             "bytes": self.bytes,
-            "started_at": self.started_at,
-            "messages": self.messages,
-            "accounts": self.accounts,
-            "schema": self.schema,
-            "postgresql": self.postgresql,
+            "started_at": self.manifest.started_at,
+            "messages": self.manifest.messages,
+            "accounts": self.manifest.accounts,
+            "schema": self.manifest.schema,
+            "postgresql": self.manifest.postgresql,
             "sha256": self.sha256,
         }
 
@@ -92,10 +87,11 @@ async def to_file(
         size = _size(file)
         digest = await asyncio.to_thread(backup_files.digest_of, file, size, reading)
         file.seek(size)
-        file.write(end_of(_manifest(moment, size), digest))
+        manifest = _manifest(moment, size)
+        file.write(end_of(manifest, digest))
         file.flush()
         await _prove(programs, target, reading)
-        made = _made(str(target), _manifest(moment, size), _size(file), digest.hexdigest())
+        made = Made(str(target), _size(file), manifest, digest.hexdigest())
     await _note(database, actor, made)
     return made
 
@@ -123,7 +119,7 @@ async def to_stream(
     end = end_of(manifest, digest)
     output.write(end)
     output.flush()
-    made = _made("-", manifest, size + len(end), digest.hexdigest())
+    made = Made("-", size + len(end), manifest, digest.hexdigest())
     await _note(database, actor, made)
     return made
 
@@ -132,7 +128,7 @@ async def to_stream(
 async def _moment(database: Database) -> AsyncIterator[Moment]:
     """Hold one snapshot of the database open, for the counts and for the dump."""
     async with (
-        patient_connection(database) as connection,
+        database.own_connection(PATIENT) as connection,
         connection.transaction(isolation="repeatable_read", readonly=True),
     ):
         moment = await read_moment(connection)
@@ -182,19 +178,6 @@ def _manifest(moment: Moment, size: int) -> Manifest:
         messages=moment.messages,
         archive_bytes=size,
         steps=moment.steps,
-    )
-
-
-def _made(file: str, manifest: Manifest, size: int, digest: str) -> Made:
-    return Made(
-        file=file,
-        bytes=size,
-        started_at=manifest.started_at,
-        messages=manifest.messages,
-        accounts=manifest.accounts,
-        schema=manifest.schema,
-        postgresql=manifest.postgresql,
-        sha256=digest,
     )
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
-from uuid import UUID
 
 from tumira import audit_log
 from tumira.accounts.store import SYSTEM
@@ -73,11 +72,6 @@ SELECT id, 'infinity', true, carrier_id
 """)
 
 
-async def park_waiting(connection: Connection, detail: str) -> None:
-    """Put all waiting messages and those under way in doubt, out of the reach of workers."""
-    await connection.execute(SQL_PARK.text, detail, timeout=LONG_S)
-
-
 SQL_LIST_PARKED: Final = Statement("""
 SELECT message_id
   FROM retries
@@ -87,25 +81,10 @@ SELECT message_id
 """)
 
 
-async def list_parked(connection: Connection, count_max: int) -> Sequence[UUID]:
-    return [row["message_id"] for row in await SQL_LIST_PARKED.rows(connection, count_max=count_max)]
-
-
 SQL_COUNT_PARKED: Final = Statement("SELECT count(*) FROM retries WHERE due_at = 'infinity'")
 
 
-async def count_parked(connection: Connection) -> int:
-    found = await SQL_COUNT_PARKED.value(connection)
-    assert isinstance(found, int)
-    return found
-
-
 SQL_UNPARK: Final = Statement("DELETE FROM retries WHERE message_id = ANY(%(ids)s::uuid[])")
-
-
-async def unpark(connection: Connection, ids: Sequence[UUID]) -> None:
-    """Delete parked messages, which the caller has locked, from `retries`."""
-    await SQL_UNPARK.rows(connection, ids=ids)
 
 
 # Workers are found dead by the next one that starts, and what they had claimed with them.
@@ -121,11 +100,7 @@ UPDATE workers SET seen_at = timestamptz 'epoch'
 """)
 
 
-async def forget_processes(connection: Connection) -> None:
-    """Delete the heartbeats and leases in the restored database."""
-    await SQL_FORGET_PROCESSES.rows(connection)
-
-
+# A session that was ended since would be valid again.
 SQL_SIGN_OUT: Final = Statement("""
 WITH of_customers AS (
     DELETE FROM sessions
@@ -140,19 +115,10 @@ DELETE FROM verifications
 """)
 
 
-async def sign_everybody_out(connection: Connection) -> None:
-    """End all sessions: a session that was ended since would be valid again."""
-    await SQL_SIGN_OUT.rows(connection)
-
-
+# Their rest may have been sent since.
 SQL_STOP_UPLOADS: Final = Statement("""
 UPDATE uploads SET state = 'stopped', problem = %(problem)s WHERE state = 'sending' RETURNING 1
 """)
-
-
-async def stop_uploads(connection: Connection, problem: str) -> int:
-    """Stop files that were being sent, and return how many: their rest may have been sent since."""
-    return len(await SQL_STOP_UPLOADS.rows(connection, problem=problem))
 
 
 # A provider that bears the mark is asked what became of the top-up, and never for the money again.
@@ -166,11 +132,6 @@ RETURNING 1
 """)
 
 
-async def mark_top_ups_asked(connection: Connection) -> int:
-    """Mark open top-ups as asked for at their providers, and return how many."""
-    return len(await SQL_MARK_ASKED.rows(connection))
-
-
 # Addresses are derived one after the other. Those that were given away since the backup must not be given to
 # somebody else, so a row of our own account, whose address is nobody's, stands some places further on.
 SQL_SKIP_PLACES: Final = Statement("""
@@ -181,11 +142,6 @@ SELECT '0x' || left(encode(sha256(key_sha256 || convert_to('skipped', 'UTF8')), 
  GROUP BY key_sha256
     ON CONFLICT (account_id, key_sha256) DO UPDATE SET place = excluded.place
 """)
-
-
-async def skip_places(connection: Connection) -> None:
-    """Skip the deposit addresses that may have been shown since."""
-    await SQL_SKIP_PLACES.rows(connection, account_id=SYSTEM, places=PLACES_LEFT_FREE)
 
 
 GROUP_MAX: Final = 500
@@ -253,9 +209,9 @@ async def from_file(
 ) -> Restored:
     """Fill the database from a checked backup; until the end no node can use it."""
     manifest = backup.manifest
-    async with backups.patient_connection(database) as connection:
+    async with database.own_connection(backups.PATIENT) as connection:
         await backups.close_to_others(connection)
-        version = await backups.server_version(connection)
+        version = await backups.SQL_VERSION.value(connection)
         check_version(version)
         await _check_empty(connection, manifest, options)
         begin(manifest)
@@ -265,7 +221,7 @@ async def from_file(
         )
         if not _succeeded(done, version):
             raise failed(done, "The restore failed, and the database is not usable until one succeeds", path)
-        await backups.analyse(connection)
+        await connection.execute("ANALYZE", timeout=LONG_S)
         if await backups.count(connection) != (manifest.accounts, manifest.messages):
             raise OperatorError(f"The restored database does not hold what {path} says: use another backup.")
         async with connection.transaction():
@@ -276,10 +232,10 @@ async def from_file(
 
 async def in_place(database: Database, options: RestoreOptions, moment: datetime | None = None) -> Restored:
     """Do the corrections of a restore in a database that was restored by other means."""
-    async with backups.patient_connection(database) as connection:
+    async with database.own_connection(backups.PATIENT) as connection:
         await backups.close_to_others(connection)
         await backups.check_whole(connection)
-        moment = moment or await backups.last_moment(connection)
+        moment = moment or await backups.SQL_REPLAYED.value(connection)
         async with connection.transaction():
             return await _calm(connection, moment, options)
 
@@ -305,7 +261,12 @@ def _succeeded(done: ProgramResult, version: int) -> bool:
 
 
 async def _check_empty(connection: Connection, manifest: Manifest, options: RestoreOptions) -> None:
-    if (schema := await backups.schema_name(connection)) != manifest.database_schema:
+    schema = await backups.SQL_SCHEMA.value(connection)
+    if schema is None:
+        raise OperatorError(
+            "The database has no schema for new tables: create one, or check its search_path."
+        )
+    if schema != manifest.database_schema:
         raise OperatorError(
             f"The backup's tables are in the schema {manifest.database_schema}, and this database makes its "
             f"own in {schema}: set search_path={manifest.database_schema} for it."
@@ -322,21 +283,21 @@ async def _check_empty(connection: Connection, manifest: Manifest, options: Rest
 
 async def _calm(connection: Connection, moment: datetime, options: RestoreOptions) -> Restored:
     """Keep work from continuing that may have continued elsewhere."""
-    await forget_processes(connection)
+    await SQL_FORGET_PROCESSES.rows(connection)
     if options.nothing_since:
         await audit_log.record_by_operator(
             connection, options.actor, "backup restored", f"of {moment:%Y-%m-%d %H:%M:%S} UTC"
         )
         return Restored(moment, 0, 0, 0)
     detail = f"restored as it was at {moment:%Y-%m-%d %H:%M:%S} UTC; it may have been handed over since"
-    await park_waiting(connection, detail)
-    await sign_everybody_out(connection)
-    await skip_places(connection)
+    await connection.execute(SQL_PARK.text, detail, timeout=LONG_S)
+    await SQL_SIGN_OUT.rows(connection)
+    await SQL_SKIP_PLACES.rows(connection, account_id=SYSTEM, places=PLACES_LEFT_FREE)
     found = Restored(
         moment,
-        await count_parked(connection),
-        await stop_uploads(connection, UPLOAD_PROBLEM),
-        await mark_top_ups_asked(connection),
+        held=await SQL_COUNT_PARKED.value(connection),
+        uploads=len(await SQL_STOP_UPLOADS.rows(connection, problem=UPLOAD_PROBLEM)),
+        top_ups=len(await SQL_MARK_ASKED.rows(connection)),
     )
     said = f"of {moment:%Y-%m-%d %H:%M:%S} UTC; {found.held} messages held, {found.uploads} files stopped"
     await audit_log.record_by_operator(connection, options.actor, "backup restored", said)
@@ -348,11 +309,12 @@ async def end_parked(database: Database, progress: Progress) -> int:
     ended = 0
     while True:
         async with database.transaction() as connection:
-            ids = await list_parked(connection, GROUP_MAX)
+            rows = await SQL_LIST_PARKED.rows(connection, count_max=GROUP_MAX)
+            ids = [row["message_id"] for row in rows]
             if not ids:
                 return ended
             held = await settlement.lock_messages(connection, ids)
-            await unpark(connection, ids)
+            await SQL_UNPARK.rows(connection, ids=ids)
             outcomes: list[Outcome] = [
                 Ended(MessageId(one), "sending", "unconfirmed", None, incident="hold") for one in ids
             ]
