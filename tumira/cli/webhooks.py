@@ -376,7 +376,7 @@ def _endpoint(endpoint: Endpoint, waiting: Backlog) -> Mapping[str, Any]:
         "description": endpoint.description,
         "state": endpoint.state,
         "sequence": endpoint.position,
-        "waiting": waiting.behind + waiting.retries + waiting.replays,
+        "waiting": waiting.total,
         "failures": endpoint.health.failures,
         "failing_since": endpoint.health.failing_since,
         "warning": manage.warning(endpoint),

@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from tumira.core import money
+from tumira.core.ids import write_id
 
 HERE: Final = Path(__file__).parent
 # Harare and Johannesburg, all year.
@@ -122,6 +123,7 @@ class Templates:
             "moment": write_moment,
             "machine_time": write_machine_time,
             "plural": write_plural,
+            "id": lambda id_, prefix: write_id(prefix, id_),
         }
 
     def render(self, template: str, **values: Any) -> str:

@@ -74,11 +74,12 @@ _PriceIndex = Mapping[str, Mapping[int, tuple[str, Decimal]]]
 class Tariff:
     """One version of all destinations and prices; never changed once built."""
 
-    __slots__ = ("destinations", "price_index", "prices", "shape", "version")
+    __slots__ = ("destinations", "names", "price_index", "prices", "shape", "version")
 
     def __init__(self, version: int, destinations: Sequence[Destination], prices: Sequence[Price]) -> None:
         self.version: Final = version
         self.destinations: Final = tuple(destinations)
+        self.names: Final = {one.country: one.name for one in destinations}
         self.prices: Final = tuple(prices)
         # Longest first, because the first code that fits is taken: +1242 is not +1. Codes without an active
         # price are included, or their numbers would match a shorter code.

@@ -215,6 +215,10 @@ class Backlog:
     replays: int
     behind: int
 
+    @property
+    def total(self) -> int:
+        return self.behind + self.retries + self.replays
+
 
 SQL_COUNT_BACKLOG: Final = Statement("""
 SELECT (SELECT count(*) FROM webhook_retries r WHERE r.endpoint_id = e.id) AS retries,
