@@ -39,7 +39,7 @@ from tests.support.webhooks.pages import (
 from tumira.core.ids import ENDPOINT, EVENT, new_id, write_id
 from tumira.core.settings.payments import Payments
 from tumira.dashboard.pages import webhooks
-from tumira.dashboard.pages.webhooks import WEBHOOKS, Pages
+from tumira.dashboard.pages.webhooks import WEBHOOKS
 from tumira.dashboard.session import Services, private
 from tumira.events import SUBSCRIBABLE
 from tumira.html.cookies import Cookie
@@ -169,10 +169,10 @@ async def test_a_name_that_leads_inside_is_refused_and_one_that_leads_nowhere_ye
         public_url=strict.base,
         webhooks_allow_private=False,
         payments=Payments(),
+        resolve=Names(["203.0.113.7", "10.0.0.1"], OSError()),
     )
-    pages = Pages(Names(["203.0.113.7", "10.0.0.1"], OSError()))
     app = Starlette(
-        routes=[private(services, WEBHOOKS, pages.add, "POST"), asset_route(services.templates.assets)]
+        routes=[private(services, WEBHOOKS, webhooks.add, "POST"), asset_route(services.templates.assets)]
     )
     fields = {"url": "https://hooks.example.com/inside", "type": list(SUBSCRIBABLE)}
     async with httpx.AsyncClient(

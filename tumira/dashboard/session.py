@@ -1,7 +1,7 @@
 """The session of a customer, and the routes that need one."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from tumira import audit_log
 from tumira.audit_log import Actor
+from tumira.core.dns import Resolve, Resolver
 from tumira.core.ids import AccountId
 from tumira.core.settings.payments import Payments
 from tumira.delivery.manage_carriers import list_simulated
@@ -48,6 +49,8 @@ class Services:
     webhooks_allow_private: bool
     # Which providers of payments the operator has set up.
     payments: Payments
+    # Finds the addresses that a webhook would be sent to.
+    resolve: Resolve = field(default_factory=Resolver)
 
 
 NAVIGATION: Final = (

@@ -1,30 +1,25 @@
 """Webhook endpoints of an account: set-up, health, attempts and replay."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
-from uuid import UUID
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.core.days import local_day
-from tumira.core.dns import Resolve, Resolver
 from tumira.core.ids import ENDPOINT, EVENT, EndpointId, EventId, read_id, write_id
-from tumira.dashboard.session import CustomerSession, Services, private
+from tumira.dashboard.session import CustomerSession, Private, Services, private
 from tumira.events import MEANINGS, SUBSCRIBABLE
 from tumira.html.forms import Faults, Form, Text, Ticked, needed, read_path_id
 from tumira.html.page import LOCAL, write_plural
 from tumira.html.redirect import redirect
 from tumira.webhooks import manage, view
 from tumira.webhooks import url as webhook_url
-from tumira.webhooks.attempts import Attempt
-from tumira.webhooks.endpoints import Endpoint
 from tumira.webhooks.http_client import CallFailedError, NotPublicError, resolve_public
 from tumira.webhooks.http_response import is_success
 from tumira.webhooks.manage import (
@@ -36,7 +31,6 @@ from tumira.webhooks.manage import (
     NoEndpointError,
 )
 from tumira.webhooks.replay import REPLAYABLE, replay_between, replay_event, replay_failed
-from tumira.webhooks.retries import Backlog
 from tumira.webhooks.url import URL_MAX
 
 WEBHOOKS: Final = "/dashboard/webhooks"
@@ -62,26 +56,53 @@ DONE: Final = {
     "replayed": "The event is sent again.",
     "waits": "The event has not been sent yet. It will be sent soon.",
 }
+_FIELDS: Final = {
+    "meanings": {type_: MEANINGS[type_] for type_ in SUBSCRIBABLE},
+    "url_max": URL_MAX,
+    "description_max": DESCRIPTION_MAX,
+}
+_EMPTY: Final = {"url": "", "description": "", "types": SUBSCRIBABLE}
 
 
 def routes(services: Services) -> Sequence[Route]:
-    pages = Pages(Resolver())
-    one = WEBHOOKS + "/{id}"
+    def own(path: str, act: Act, *methods: str) -> Route:
+        return private(services, f"{WEBHOOKS}/{{id}}{path}", _on_endpoint(act), *methods)
+
     return [
         private(services, WEBHOOKS, show_endpoints),
-        private(services, WEBHOOKS, pages.add, "POST"),
-        private(services, one, show_endpoint),
-        private(services, one + "/change", pages.change, "POST"),
-        private(services, one + "/pause", pause, "POST"),
-        private(services, one + "/resume", resume, "POST"),
-        private(services, one + "/resume-from-now", resume_from_now, "POST"),
-        private(services, one + "/rotate", rotate, "POST"),
-        private(services, one + "/test", send_test, "POST"),
-        private(services, one + "/replay", replay, "POST"),
-        private(services, one + "/replay/{event}", replay_one, "POST"),
-        private(services, one + "/remove", remove, "POST"),
-        private(services, one + "/attempts/{attempt}", show_attempt),
+        private(services, WEBHOOKS, add, "POST"),
+        own("", show_endpoint),
+        own("/change", change, "POST"),
+        own("/pause", pause, "POST"),
+        own("/resume", resume, "POST"),
+        own("/resume-from-now", partial(resume, from_now=True), "POST"),
+        own("/rotate", rotate, "POST"),
+        own("/test", send_test, "POST"),
+        own("/replay", replay, "POST"),
+        own("/replay/{event}", replay_one, "POST"),
+        own("/remove", remove, "POST"),
+        own("/attempts/{attempt}", show_attempt),
     ]
+
+
+Act = Callable[[CustomerSession, EndpointId], Awaitable[Response]]
+
+
+def _on_endpoint(act: Act) -> Private:
+    """Let something be done with the endpoint of the address; its page says why that was refused."""
+
+    async def handle(session: CustomerSession) -> Response:
+        endpoint_id = EndpointId(read_path_id(session.request, ENDPOINT, "There is no such endpoint"))
+        try:
+            try:
+                return await act(session, endpoint_id)
+            except EndpointError as error:
+                return await _show(session, endpoint_id, {error.field: error.plain}, 409)
+        # The same for an endpoint that does not exist and for one of another account.
+        except NoEndpointError as error:
+            raise HTTPException(404, "There is no such endpoint") from error
+
+    return handle
 
 
 class EndpointForm(Form):
@@ -89,209 +110,134 @@ class EndpointForm(Form):
     description = Text()
     types = Ticked(SUBSCRIBABLE, name="type")
 
+    @property
+    def given(self) -> Mapping[str, Any]:
+        return {**self.filled, "types": self.types.data}
+
+    @property
+    def wanted(self) -> Sequence[str] | None:
+        """Return the types that are sent; None for all, including those added later."""
+        return None if len(self.types.data) == len(SUBSCRIBABLE) else self.types.data
+
 
 class RotateForm(Form):
     seen = Text()
 
 
-class ReplayForm(Form):
+class SendAgainForm(Form):
     since = Text(lambda text: _check_since(_read_day(text)))
     what = Text()
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The values in the form of an endpoint."""
-
-    url: str = ""
-    description: str = ""
-    types: Sequence[str] = SUBSCRIBABLE
-
-    @property
-    def wanted(self) -> Sequence[str] | None:
-        """Return the types that are sent; None for all, including those added later."""
-        return None if len(self.types) == len(SUBSCRIBABLE) else self.types
-
-
-@dataclass(frozen=True, slots=True)
-class Pages:
-    """The pages that take a URL, whose host has to be resolved."""
-
-    resolve: Resolve
-
-    async def add(self, session: CustomerSession) -> Response:
-        given, faults = await _read_endpoint(session)
-        doubt = None if faults else await self._look_at(session, given.url, faults)
-        if not faults:
-            try:
-                endpoint, secret = await manage.add_endpoint(
-                    session.database,
-                    session.account_id,
-                    given.url,
-                    given.wanted,
-                    given.description,
-                    allow_private=session.services.webhooks_allow_private,
-                    by=_by(session),
-                )
-                return await _list(session, {}, added=endpoint, secret=secret, doubt=doubt)
-            except EndpointError as error:
-                faults[error.field] = error.plain
-        return await _list(session, faults, 422, given=given)
-
-    async def change(self, session: CustomerSession) -> Response:
-        """Change an endpoint's URL, events or description."""
-        endpoint, _ = await _get(session)
-        given, faults = await _read_endpoint(session)
-        if not faults and given.url != endpoint.url:
-            await self._look_at(session, given.url, faults)
-        if not faults:
-            try:
-                await manage.change_endpoint(
-                    session.database,
-                    endpoint.id,
-                    # One that was allowed once is not looked at again as long as it stays.
-                    url=None if given.url == endpoint.url else given.url,
-                    types=given.wanted,
-                    change_types=True,
-                    description=given.description,
-                    allow_private=session.services.webhooks_allow_private,
-                    by=_by(session),
-                )
-                return redirect(f"{_path(endpoint.id)}?done=changed")
-            except EndpointError as error:
-                faults[error.field] = error.plain
-        return await _show(session, faults, 422, given=given)
-
-    async def _look_at(self, session: CustomerSession, url: str, faults: dict[str, str]) -> str | None:
-        """Add a fault for a URL that we do not call; return why it cannot be called yet."""
-        allow_private = session.services.webhooks_allow_private
-        try:
-            target = webhook_url.parse(url, allow_private=allow_private)
-            await resolve_public(target, allow_private=allow_private, resolve=self.resolve)
-        except (ValueError, NotPublicError) as error:
-            faults["url"] = str(error)
-        except CallFailedError as error:
-            return str(error)
-        return None
-
-
-async def _read_endpoint(session: CustomerSession) -> tuple[Given, dict[str, str]]:
-    form = await EndpointForm.read(session.request)
-    return Given(form.url.data, form.description.data, form.types.data), form.faults
 
 
 async def show_endpoints(session: CustomerSession) -> Response:
     return await _list(session, {}, removed="removed" in session.request.query_params)
 
 
-async def _list(
-    session: CustomerSession,
-    faults: Faults,
-    status: int = 200,
-    *,
-    given: Given | None = None,
-    added: Endpoint | None = None,
-    secret: str | None = None,
-    doubt: str | None = None,
-    removed: bool = False,
-) -> Response:
-    found = await manage.list_endpoints(session.database, session.account_id, manage.OWN_MAX)
+async def _list(session: CustomerSession, faults: Faults, status: int = 200, **values: Any) -> Response:
+    shown = {"given": _EMPTY, "added": None, "secret": None, "doubt": None, "removed": False}
     return session.page(
         "webhooks.html.jinja",
         status,
-        rows=[
-            (write_id(ENDPOINT, one.id), one, _total(waiting), manage.warning(one)) for one, waiting in found
-        ],
+        rows=await manage.list_endpoints(session.database, session.account_id, manage.OWN_MAX),
+        warning_of=manage.warning,
         endpoints_max=ENDPOINTS_MAX,
-        given=given or Given(),
-        added=added and write_id(ENDPOINT, added.id),
-        secret=secret,
-        doubt=doubt,
-        removed=removed,
         faults=faults,
-        **_fields(),
+        **_FIELDS,
+        **{**shown, **values},
     )
 
 
-def _fields() -> Mapping[str, Any]:
-    return {
-        "meanings": {type_: MEANINGS[type_] for type_ in SUBSCRIBABLE},
-        "url_max": URL_MAX,
-        "description_max": DESCRIPTION_MAX,
-    }
+async def add(session: CustomerSession) -> Response:
+    form = await EndpointForm.read(session.request)
+    doubt = None if form.faults else await _look_at(session, form)
+    if not form.faults:
+        try:
+            endpoint, secret = await manage.add_endpoint(
+                session.database,
+                session.account_id,
+                form.url.data,
+                form.wanted,
+                form.description.data,
+                allow_private=session.services.webhooks_allow_private,
+                by=_by(session),
+            )
+            return await _list(session, {}, added=endpoint, secret=secret, doubt=doubt)
+        except EndpointError as error:
+            form.faults[error.field] = error.plain
+    return await _list(session, form.faults, 422, given=form.given)
 
 
-def _total(waiting: Backlog) -> int:
-    return waiting.behind + waiting.retries + waiting.replays
+async def _look_at(session: CustomerSession, form: EndpointForm) -> str | None:
+    """Add a fault for a URL that we do not call; return why it cannot be called yet."""
+    allow_private = session.services.webhooks_allow_private
+    try:
+        target = webhook_url.parse(form.url.data, allow_private=allow_private)
+        await resolve_public(target, allow_private=allow_private, resolve=session.services.resolve)
+    except (ValueError, NotPublicError) as error:
+        form.faults["url"] = str(error)
+    except CallFailedError as error:
+        return str(error)
+    return None
 
 
-async def show_endpoint(session: CustomerSession) -> Response:
-    return await _show(session, {})
+async def show_endpoint(session: CustomerSession, endpoint_id: EndpointId) -> Response:
+    return await _show(session, endpoint_id, {})
 
 
 async def _show(
     session: CustomerSession,
+    endpoint_id: EndpointId,
     faults: Faults,
     status: int = 200,
     *,
-    given: Given | None = None,
+    given: Mapping[str, Any] | None = None,
     since: str | None = None,
     secret: str | None = None,
 ) -> Response:
-    endpoint, waiting = await _get(session)
+    database, account_id = session.database, session.account_id
+    endpoint, waiting = await manage.get_endpoint(database, account_id, endpoint_id)
     query = session.request.query_params
-    before = query.get("before")
-    attempts, is_more = await view.list_attempts(
-        session.database,
-        session.account_id,
-        endpoint.id,
-        None if before is None else _read(ATTEMPT, before, "page"),
-        PAGE,
-    )
+    before = None
+    if "before" in query:
+        before = read_id(ATTEMPT, query["before"])
+        if before is None:
+            raise HTTPException(404, "There is no such page")
+    attempts, is_more = await view.list_attempts(database, account_id, endpoint_id, before, PAGE)
+    test_id = read_id(EVENT, query.get("test", ""))
+    tested = None
+    if test_id is not None:
+        tested = await view.find_latest_attempt(database, account_id, endpoint_id, EventId(test_id))
     now = datetime.now(UTC)
-    here = _path(endpoint.id)
-    older = (
-        f"{here}?{urlencode({'before': write_id(ATTEMPT, attempts[-1].id)})}#attempts" if is_more else None
-    )
     return session.page(
         "webhook.html.jinja",
         status,
-        path=here,
+        path=_path(endpoint_id),
         endpoint=endpoint,
-        endpoint_id=write_id(ENDPOINT, endpoint.id),
         waiting=waiting,
-        waiting_total=_total(waiting),
         warning=manage.warning(endpoint),
         rests=endpoint.health.is_backing_off(now),
         both_sign=len(endpoint.secrets_at(now)) > 1,
         overlap_hours=int(OVERLAP.total_seconds()) // 3600,
         secret=secret,
         done=_done(query.get("done"), query.get("count")),
-        tested=await _tested(session, endpoint, query.get("test")),
-        given=given or _given(endpoint),
-        attempts=[_row(one) for one in attempts],
+        test_id=test_id,
+        tested=tested,
+        given=given
+        or {
+            "url": endpoint.url,
+            "description": endpoint.description,
+            "types": SUBSCRIBABLE if endpoint.types is None else endpoint.types,
+        },
+        attempts=attempts,
+        is_success=is_success,
         is_first=before is None,
-        older=older,
+        is_more=is_more,
         faults=faults,
         since=since or str(local_day(now - timedelta(days=1))),
         replayable_days=REPLAYABLE.days,
         everything=EVERYTHING,
         failed=FAILED,
-        **_fields(),
-    )
-
-
-def _given(endpoint: Endpoint) -> Given:
-    types = SUBSCRIBABLE if endpoint.types is None else endpoint.types
-    return Given(endpoint.url, endpoint.description, types)
-
-
-def _row(attempt: Attempt) -> tuple[str, str, Attempt, bool]:
-    return (
-        write_id(ATTEMPT, attempt.id),
-        write_id(EVENT, attempt.event_id),
-        attempt,
-        is_success(attempt.status),
+        **_FIELDS,
     )
 
 
@@ -305,59 +251,46 @@ def _done(name: str | None, count: str | None) -> str | None:
     return None if name is None else DONE.get(name)
 
 
-@dataclass(frozen=True, slots=True)
-class Tested:
-    """A test event, and the attempt if there was one."""
+async def change(session: CustomerSession, endpoint_id: EndpointId) -> Response:
+    """Change an endpoint's URL, events or description."""
+    endpoint, _ = await manage.get_endpoint(session.database, session.account_id, endpoint_id)
+    form = await EndpointForm.read(session.request)
+    # One that was allowed once is not looked at again as long as it stays.
+    url = None if form.url.data == endpoint.url else form.url.data
+    if not form.faults and url is not None:
+        await _look_at(session, form)
+    if not form.faults:
+        try:
+            await manage.change_endpoint(
+                session.database,
+                endpoint_id,
+                url=url,
+                types=form.wanted,
+                change_types=True,
+                description=form.description.data,
+                allow_private=session.services.webhooks_allow_private,
+                by=_by(session),
+            )
+            return redirect(f"{_path(endpoint_id)}?done=changed")
+        except EndpointError as error:
+            form.faults[error.field] = error.plain
+    return await _show(session, endpoint_id, form.faults, 422, given=form.given)
 
-    event_id: str
-    attempt_id: str | None = None
-    attempt: Attempt | None = None
-    arrived: bool = False
 
-
-async def _tested(session: CustomerSession, endpoint: Endpoint, text: str | None) -> Tested | None:
-    event_id = None if text is None else read_id(EVENT, text)
-    if event_id is None:
-        return None
-    attempt = await view.find_latest_attempt(
-        session.database, session.account_id, endpoint.id, EventId(event_id)
-    )
-    if attempt is None:
-        return Tested(write_id(EVENT, event_id))
-    attempt_id, written, _, arrived = _row(attempt)
-    return Tested(written, attempt_id, attempt, arrived)
-
-
-async def pause(session: CustomerSession) -> Response:
-    endpoint_id = _id(session)
-    with _not_found():
-        await manage.pause_endpoint(session.database, endpoint_id, by=_by(session))
+async def pause(session: CustomerSession, endpoint_id: EndpointId) -> Response:
+    await manage.pause_endpoint(session.database, endpoint_id, by=_by(session))
     return redirect(f"{_path(endpoint_id)}?done=paused")
 
 
-async def resume(session: CustomerSession) -> Response:
-    return await _resume(session, from_now=False)
-
-
-async def resume_from_now(session: CustomerSession) -> Response:
-    return await _resume(session, from_now=True)
-
-
-async def _resume(session: CustomerSession, *, from_now: bool) -> Response:
-    endpoint_id = _id(session)
-    with _not_found():
-        await manage.resume_endpoint(session.database, endpoint_id, from_now=from_now, by=_by(session))
+async def resume(session: CustomerSession, endpoint_id: EndpointId, *, from_now: bool = False) -> Response:
+    await manage.resume_endpoint(session.database, endpoint_id, from_now=from_now, by=_by(session))
     return redirect(f"{_path(endpoint_id)}?done=resumed{'-from-now' if from_now else ''}")
 
 
-async def rotate(session: CustomerSession) -> Response:
+async def rotate(session: CustomerSession, endpoint_id: EndpointId) -> Response:
     seen = _read_time((await RotateForm.read(session.request)).seen.data)
-    try:
-        with _not_found():
-            _, secret = await manage.rotate_secret(session.database, _id(session), by=_by(session), seen=seen)
-    except EndpointError as error:
-        return await _show(session, {error.field: error.plain}, 409)
-    return await _show(session, {}, secret=secret)
+    _, secret = await manage.rotate_secret(session.database, endpoint_id, by=_by(session), seen=seen)
+    return await _show(session, endpoint_id, {}, secret=secret)
 
 
 def _read_time(text: str) -> datetime:
@@ -369,15 +302,10 @@ def _read_time(text: str) -> datetime:
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
-async def send_test(session: CustomerSession) -> Response:
+async def send_test(session: CustomerSession, endpoint_id: EndpointId) -> Response:
     """Send a test, and wait a little for the answer."""
-    endpoint_id = _id(session)
     database, account_id = session.database, session.account_id
-    try:
-        with _not_found():
-            event_id = await manage.send_test(database, endpoint_id, by=_by(session))
-    except EndpointError as error:
-        return await _show(session, {error.field: error.plain}, 409)
+    event_id = await manage.send_test(database, endpoint_id, by=_by(session))
     for _ in range(int(TEST_WAIT_S / LOOK_S)):
         if await view.find_latest_attempt(database, account_id, endpoint_id, event_id) is not None:
             break
@@ -385,34 +313,27 @@ async def send_test(session: CustomerSession) -> Response:
     return redirect(f"{_path(endpoint_id)}?{urlencode({'test': write_id(EVENT, event_id)})}")
 
 
-async def replay_one(session: CustomerSession) -> Response:
-    endpoint_id = _id(session)
+async def replay_one(session: CustomerSession, endpoint_id: EndpointId) -> Response:
     event_id = EventId(read_path_id(session.request, EVENT, "There is no such event", "event"))
-    try:
-        with _not_found():
-            count = await replay_event(session.database, endpoint_id, event_id, by=_by(session))
-    except EndpointError as error:
-        return await _show(session, {error.field: error.plain}, 409)
+    count = await replay_event(session.database, endpoint_id, event_id, by=_by(session))
     return redirect(f"{_path(endpoint_id)}?done={'replayed' if count else 'waits'}")
 
 
-async def replay(session: CustomerSession) -> Response:
+async def replay(session: CustomerSession, endpoint_id: EndpointId) -> Response:
     """Send everything since a day again, or what failed since then."""
-    endpoint_id = _id(session)
-    form = await ReplayForm.read(session.request)
+    form = await SendAgainForm.read(session.request)
     text, since, now = form.since.data, _read_day(form.since.data), datetime.now(UTC)
     if since is None or form.faults:
-        return await _show(session, form.faults, 422, since=text)
+        return await _show(session, endpoint_id, form.faults, 422, since=text)
     database = session.database
     try:
-        with _not_found():
-            if form.what.data == FAILED:
-                count = await replay_failed(database, endpoint_id, since, by=_by(session))
-            else:
-                until = now + timedelta(minutes=1)
-                count = await replay_between(database, endpoint_id, since, until, by=_by(session))
+        if form.what.data == FAILED:
+            count = await replay_failed(database, endpoint_id, since, by=_by(session))
+        else:
+            until = now + timedelta(minutes=1)
+            count = await replay_between(database, endpoint_id, since, until, by=_by(session))
     except EndpointError as error:
-        return await _show(session, {error.field: error.plain}, 409, since=text)
+        return await _show(session, endpoint_id, {error.field: error.plain}, 409, since=text)
     return redirect(f"{_path(endpoint_id)}?done=replayed-many&count={count}")
 
 
@@ -434,15 +355,14 @@ def _read_day(text: str) -> datetime | None:
         return None
 
 
-async def remove(session: CustomerSession) -> Response:
+async def remove(session: CustomerSession, endpoint_id: EndpointId) -> Response:
     """Remove an endpoint and all that waits for it."""
-    with _not_found():
-        await manage.remove_endpoint(session.database, _id(session), by=_by(session))
+    await manage.remove_endpoint(session.database, endpoint_id, by=_by(session))
     return redirect(f"{WEBHOOKS}?removed=1")
 
 
-async def show_attempt(session: CustomerSession) -> Response:
-    endpoint, _ = await _get(session)
+async def show_attempt(session: CustomerSession, endpoint_id: EndpointId) -> Response:
+    endpoint, _ = await manage.get_endpoint(session.database, session.account_id, endpoint_id)
     attempt_id = read_path_id(session.request, ATTEMPT, "There is no such attempt", "attempt")
     found = await view.find_attempt(session.database, endpoint, attempt_id)
     if found is None:
@@ -450,40 +370,14 @@ async def show_attempt(session: CustomerSession) -> Response:
     attempt, sent = found
     return session.page(
         "webhook_attempt.html.jinja",
-        path=_path(endpoint.id),
+        path=_path(endpoint_id),
         endpoint=endpoint,
         attempt=attempt,
-        event_id=write_id(EVENT, attempt.event_id),
         arrived=is_success(attempt.status),
         sent=sent,
         was_changed=endpoint.changed_at > attempt.at,
         answer_max=ANSWER_MAX,
     )
-
-
-async def _get(session: CustomerSession) -> tuple[Endpoint, Backlog]:
-    with _not_found():
-        return await manage.get_endpoint(session.database, session.account_id, _id(session))
-
-
-@contextmanager
-def _not_found() -> Iterator[None]:
-    """Answer the same for an endpoint that does not exist and for one of another account."""
-    try:
-        yield
-    except NoEndpointError as error:
-        raise HTTPException(404, "There is no such endpoint") from error
-
-
-def _id(session: CustomerSession) -> EndpointId:
-    return EndpointId(read_path_id(session.request, ENDPOINT, "There is no such endpoint"))
-
-
-def _read(prefix: str, text: str, what: str) -> UUID:
-    identifier = read_id(prefix, text)
-    if identifier is None:
-        raise HTTPException(404, f"There is no such {what}")
-    return identifier
 
 
 def _path(endpoint_id: EndpointId) -> str:
