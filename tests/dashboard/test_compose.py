@@ -245,7 +245,7 @@ def test_a_balance_that_is_too_small_is_told_with_what_is_missing(service: Servi
     customer = sign_in(service, "0.05")
     page = customer.compose(" ".join(numbers(2)), ORDER, "order")
     assert page.status_code == 402
-    assert "This costs US$0.08 and the balance is US$0.05: US$0.03 is missing." in alert(page)
+    assert "This costs US$0.08 and US$0.05 can be spent: US$0.03 is missing." in alert(page)
     assert typed(page) == (" ".join(numbers(2)), ORDER, "order")
 
 

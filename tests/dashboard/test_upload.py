@@ -183,7 +183,7 @@ def test_a_file_that_costs_too_much_is_refused_whole_and_says_what_is_missing(cu
     customer.set("daily_limit = 1, balance = balance + 100")
     assert "limit for a day is US$1.00" in alert(customer.confirm(path))
     customer.set("daily_limit = NULL, call_limit = 2")
-    assert "the limit for a call, which a file counts as, is US$2.00" in alert(customer.confirm(path))
+    assert "your limit per call is US$2.00" in alert(customer.confirm(path))
     customer.set("suspended_at = now()")
     assert "suspended" in alert(customer.confirm(path))
     customer.service.run(send_everything)

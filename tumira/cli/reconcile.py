@@ -1,14 +1,14 @@
 """The `tumira reconcile` command."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 import click
 
 from tumira.cli.output import json_option, load_settings, show, tell, with_database
 from tumira.cli.vouchers import DayType
-from tumira.core.days import LOCAL_TIME, local_day
+from tumira.core.days import local_day, local_midnight
 from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, TOP_UP, write_id
 from tumira.postgres.pool import Database
@@ -57,7 +57,9 @@ async def reconcile(
     providers = open_providers(settings.payments, settings.public_url)
     try:
         reconciler = Reconciler(database, settings.payments, providers, tell)
-        report = await reconciler.compare(Period(_start(first), _start(last + timedelta(days=1))), ways)
+        report = await reconciler.compare(
+            Period(local_midnight(first), local_midnight(last + timedelta(days=1))), ways
+        )
     finally:
         for provider in providers.values():
             await provider.close()
@@ -67,10 +69,6 @@ async def reconcile(
         _print(report, first, last)
     if report.differences or report.unknown:
         raise click.exceptions.Exit(DIFFERS if report.differences else INCOMPLETE)
-
-
-def _start(day: date) -> datetime:
-    return datetime.combine(day, time(), UTC) - LOCAL_TIME
 
 
 def _report(report: ReconcileReport, first: date, last: date, ways: Sequence[Method]) -> Mapping[str, Any]:

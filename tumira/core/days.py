@@ -1,6 +1,6 @@
 """Local days: both countries keep the same time all year."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 
 # Harare and Johannesburg; their midnight ends a day.
@@ -13,6 +13,11 @@ _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 
 def local_day(at: datetime) -> date:
     return (at.astimezone(UTC) + LOCAL_TIME).date()
+
+
+def local_midnight(day: date) -> datetime:
+    """Return the moment at which a local day begins."""
+    return datetime.combine(day, time(), UTC) - LOCAL_TIME
 
 
 def local_ordinal(at_ms: int) -> int:

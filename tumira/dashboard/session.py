@@ -1,5 +1,6 @@
 """The session of a customer, and the routes that need one."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -32,6 +33,9 @@ HOME: Final = "/dashboard"
 SIGN_IN: Final = "/dashboard/sign-in"
 VERIFY: Final = "/dashboard/verify"
 
+# Downloads must not take all connections.
+DOWNLOADS_AT_ONCE: Final = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Services:
@@ -51,6 +55,7 @@ class Services:
     payments: Payments
     # Finds the addresses that a webhook would be sent to.
     resolve: Resolve = field(default_factory=Resolver)
+    downloads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DOWNLOADS_AT_ONCE))
 
 
 NAVIGATION: Final = (

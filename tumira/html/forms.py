@@ -249,6 +249,15 @@ def read_path_id(request: Request, prefix: str, missing: str, name: str = "id") 
     return found
 
 
+def read_query_id(request: Request, prefix: str, name: str) -> UUID | None:
+    """Read the id of which a list begins; None for the first page, and 404 for what cannot be an id."""
+    text = request.query_params.get(name)
+    found = None if text is None else read_id(prefix, text)
+    if text is not None and found is None:
+        raise HTTPException(404, "There is no such page")
+    return found
+
+
 def needed(fault: str) -> Rule:
     return lambda value: None if value else fault
 

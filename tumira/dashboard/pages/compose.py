@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
 from typing import Any, Final
@@ -15,20 +14,18 @@ from starlette.routing import Route
 from tumira.content import template_store
 from tumira.content.check import check_text, classify_early
 from tumira.core.errors import (
-    AccountSuspended,
     ContentRejected,
     FieldCode,
     IdempotencyConflict,
     IdempotencyInProgress,
-    InsufficientBalance,
     InternalError,
     Refusal,
     ServiceUnavailable,
-    SpendLimitReached,
     TooManyRecipients,
     TooManySegments,
     ValidationFailed,
 )
+from tumira.dashboard.refusal_words import say_refusal
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.forms import Form, FormId, Text, new_form_id
 from tumira.html.page import HEADERS, PRIVATE, write_count, write_plural, write_usd
@@ -36,7 +33,7 @@ from tumira.html.redirect import redirect
 from tumira.pricing import gsm7, segments
 from tumira.pricing.destinations import RECIPIENTS_MAX, PriceStatus, Tariff
 from tumira.pricing.phone_numbers import CHANNEL
-from tumira.pricing.quote import REFERENCE_MAX, Quote
+from tumira.pricing.quote import REFERENCE_MAX
 from tumira.pricing.segments import SEGMENTS_MAX
 from tumira.pricing.store import get_tariff
 from tumira.sending import compose
@@ -77,35 +74,6 @@ _HIDDEN: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What goes to one country, as it is shown before it is sent."""
-
-    name: str
-    count: int
-    price: Decimal
-    segments: int
-    cost: Decimal
-
-
-@dataclass(frozen=True, slots=True)
-class Offence:
-    """Why a text is refused: its pieces, those that weighed marked, and what to leave out."""
-
-    pieces: Sequence[tuple[str, bool]]
-    drop: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """Which characters make a text long, how they are spelt plainly, what that saves, or which cannot be."""
-
-    forced: str
-    pairs: str
-    saving: str
-    left: str
-
-
 class DraftForm(Form):
     recipients = Text(clean=str)
     message = Text(clean=str)
@@ -117,7 +85,7 @@ class DraftForm(Form):
         return Draft(self.recipients.data, self.message.data, self.reference.data)
 
 
-class ConfirmForm(DraftForm):
+class DraftConfirmForm(DraftForm):
     token = FormId(FORM)
     terms = Text()
 
@@ -170,7 +138,7 @@ async def look_over(session: CustomerSession) -> Response:
 
 async def confirm(session: CustomerSession) -> Response:
     """Send what was shown, once, if it is still so."""
-    form = await ConfirmForm.read(session.request)
+    form = await DraftConfirmForm.read(session.request)
     draft, form_id = form.draft, form.token.data
     batcher, account_id = session.services.batcher, session.account_id
     review = await compose.examine(session.database, account_id, draft)
@@ -220,13 +188,7 @@ async def judge(session: CustomerSession) -> Response:
             policy = await template_store.get_policy(connection)
         rejected = check_text(policy, session.account_id, message, verdict)
         if rejected is not None:
-            offence = _offence(message, rejected)
-            answer = {
-                "refused": True,
-                "message": _say(rejected),
-                "pieces": offence.pieces,
-                "drop": offence.drop,
-            }
+            answer = {"refused": True, "message": _say(rejected), **_offence(message, rejected)}
     return JSONResponse(answer, headers={**HEADERS, **PRIVATE})
 
 
@@ -240,7 +202,8 @@ def _form(session: CustomerSession, draft: Draft, review: Review) -> Response:
         offence=None if content is None else _offence(draft.message, content),
         advice=_advice(draft.message, review.segment_cost),
         rejected=review.rejected,
-        prices=_prices(review.tariff),
+        destinations=review.tariff.destinations,
+        prices=_active(review.tariff),
         data=_data(review.tariff),
     )
 
@@ -269,21 +232,13 @@ def _confirmation(
         notice=notice,
         terms=compose.write_terms(review.quote),
         quote=review.quote,
-        rows=_rows(review.tariff, review.quote),
+        country_names=review.tariff.names,
         rejected=review.rejected,
         parts=segments.parts(draft.message),
         encoding=segments.measure(draft.message).encoding,
         balance_after=session.customer.balance - review.quote.total_cost,
         repeated=len(review.entries) - len(review.quote.numbers) - len(review.quote.rejected),
     )
-
-
-def _rows(tariff: Tariff, priced: Quote) -> Sequence[Row]:
-    names = {one.country: one.name for one in tariff.destinations}
-    return [
-        Row(names[leg.country], leg.count, leg.cost / priced.segments, priced.segments, leg.cost * leg.count)
-        for leg in priced.legs
-    ]
 
 
 def _faults(refusals: Sequence[Refusal]) -> Mapping[str, str]:
@@ -323,27 +278,9 @@ def _say(refusal: Refusal) -> str:
             return (
                 "This is marketing, which we do not carry. Send only what people asked for or have to know."
             )
-        case InsufficientBalance():
-            return (
-                f"This costs {_usd(detail['required'])} and the balance is {_usd(detail['available'])}: "
-                f"{_usd(detail['shortfall'])} is missing. Nothing was sent; top up, or send to fewer numbers."
-            )
-        case SpendLimitReached() if "call_limit" in detail:
-            return (
-                f"This costs {_usd(detail['required'])}, and your limit per call is "
-                f"{_usd(detail['call_limit'])}. Nothing was sent; send to fewer numbers, or raise the limit."
-            )
-        case SpendLimitReached():
-            return (
-                f"This costs {_usd(detail['required'])}, {_usd(detail['spent_today'])} were spent today, and "
-                f"the limit for a day is {_usd(detail['daily_limit'])}. Nothing was sent; the day ends at "
-                "midnight."
-            )
-        case AccountSuspended():
-            return "This account is suspended, so nothing can be sent. Please ask the operator why."
         case ServiceUnavailable():
             return "The service cannot answer right now. Nothing was sent; press Send again in a moment."
-    return refusal.message
+    return say_refusal(refusal)
 
 
 def _say_too_long(detail: Mapping[str, Any]) -> str:
@@ -360,8 +297,11 @@ def _named(characters: Sequence[str]) -> str:
     return " ".join([*(gsm7.name(one) for one in characters[:CHARACTERS_SHOWN]), *more])
 
 
-def _advice(text: str, segment_cost: Decimal) -> Advice | None:
-    """Say how a text could be shorter; the same as the script says, so that nothing jumps when it comes."""
+def _advice(text: str, segment_cost: Decimal) -> Mapping[str, str] | None:
+    """Say how a text could be shorter; the same as the script says, so that nothing jumps when it comes.
+
+    `left` are the characters that make it long and have no plain spelling.
+    """
     forced = segments.ucs2_characters(text)
     if not forced:
         return None
@@ -372,15 +312,16 @@ def _advice(text: str, segment_cost: Decimal) -> Advice | None:
     if fewer > 0:
         saving = f"saves {write_plural(fewer, 'segment')}"
         saving += f", {write_usd(segment_cost * fewer)} for these recipients" if segment_cost else ""
-    return Advice(_named(forced), ", ".join(pairs[:CHARACTERS_SHOWN]), saving, _named(respelt.left))
+    return {
+        "forced": _named(forced),
+        "pairs": ", ".join(pairs[:CHARACTERS_SHOWN]),
+        "saving": saving,
+        "left": _named(respelt.left),
+    }
 
 
-def _usd(amount: str) -> str:
-    return write_usd(Decimal(amount))
-
-
-def _offence(text: str, rejected: ContentRejected) -> Offence:
-    """Cut a text at the words that weighed."""
+def _offence(text: str, rejected: ContentRejected) -> Mapping[str, Any]:
+    """Say why a text is refused: its pieces, those that weighed marked, and what to leave out."""
     pieces: list[tuple[str, bool]] = []
     end = 0
     for reason in sorted(rejected.detail["reasons"], key=lambda one: int(one["start"])):
@@ -390,14 +331,10 @@ def _offence(text: str, rejected: ContentRejected) -> Offence:
             pieces += [(text[end:start], False), (text[start : reason["end"]], True)]
             end = reason["end"]
     pieces.append((text[end:], False))
-    return Offence([(piece, marked) for piece, marked in pieces if piece], rejected.detail["drop"])
-
-
-def _prices(tariff: Tariff) -> Sequence[tuple[str, str, Decimal]]:
-    active = _active(tariff)
-    return [
-        (one.country, one.name, active[one.country]) for one in tariff.destinations if one.country in active
-    ]
+    return {
+        "pieces": [(piece, marked) for piece, marked in pieces if piece],
+        "drop": rejected.detail["drop"],
+    }
 
 
 def _active(tariff: Tariff) -> Mapping[str, Decimal]:

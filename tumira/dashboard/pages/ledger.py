@@ -1,11 +1,10 @@
 """The ledger: every entry of an account, the balance after each, and whether they add up."""
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from starlette.exceptions import HTTPException
@@ -15,14 +14,13 @@ from starlette.routing import Route
 from tumira.accounts import ledger
 from tumira.accounts.ledger import Entry, EntryKind, LedgerState, RefundedMessage, SentBatch
 from tumira.core import money
-from tumira.core.days import local_day
+from tumira.core.days import local_day, local_midnight
 from tumira.core.ids import ACCOUNT, BATCH, MESSAGE, AccountId, write_id
-from tumira.dashboard.pages.top_up import path_of
+from tumira.dashboard.downloads import ROWS_MAX, Row, download_list
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.dashboard.top_up_words import name_of
 from tumira.html.forms import Choice, PeriodForm
-from tumira.html.page import LOCAL, write_machine_time
-from tumira.html.tables import download, write_rows
+from tumira.html.page import write_machine_time
 from tumira.operations.audit.runs import snapshot
 from tumira.postgres.connection import Connection
 from tumira.sending.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES
@@ -32,13 +30,6 @@ from tumira.topups.lists import LedgerTopUp
 LEDGER: Final = "/dashboard/ledger"
 
 PAGE: Final = 50
-# Writing this many rows takes a few milliseconds, during which no other request is answered.
-PIECE: Final = 250
-ROWS_MAX: Final = 100_000
-# A search that finds little looks at many entries for each row.
-PIECES_MAX: Final = 1_000
-# Downloads must not take all connections.
-DOWNLOADS_AT_ONCE: Final = 2
 
 _ID_DIGITS_MAX: Final = 18
 
@@ -63,10 +54,9 @@ _log: Final = structlog.get_logger()
 
 
 def routes(services: Services) -> Sequence[Route]:
-    downloads = Downloads(asyncio.Semaphore(DOWNLOADS_AT_ONCE))
     return [
         private(services, LEDGER, show_ledger),
-        private(services, LEDGER + ".csv", downloads.entries),
+        private(services, LEDGER + ".csv", download_entries),
     ]
 
 
@@ -79,26 +69,14 @@ class FilterForm(PeriodForm):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LedgerLine:
     """An entry with what it was for, as far as that is kept, and the balance after it, if that is sure."""
 
     entry: Entry
     balance: Decimal | None
     sent: SentBatch | None
     returned: RefundedMessage | None
-    top_up: LedgerTopUp | None = None
-
-    @property
-    def top_up_path(self) -> str | None:
-        return None if self.top_up is None else path_of(self.top_up.id)
-
-    @property
-    def batch_name(self) -> str | None:
-        return None if self.entry.batch_id is None else write_id(BATCH, self.entry.batch_id)
-
-    @property
-    def message_name(self) -> str | None:
-        return None if self.entry.message_id is None else write_id(MESSAGE, self.entry.message_id)
+    top_up: LedgerTopUp | None
 
     @property
     def method(self) -> str:
@@ -117,7 +95,7 @@ class Line:
 class Piece:
     """Some lines that follow each other; the marks are sound unless they contradict each other."""
 
-    lines: Sequence[Line]
+    lines: Sequence[LedgerLine]
     older: int | None
     stopped_at: datetime | None
     is_sound: bool
@@ -179,16 +157,12 @@ async def _bounds(connection: Connection, account_id: AccountId, asked: FilterFo
     """Return between which entries the days lie that were asked for."""
     bounds = {"since": 0, "before": ledger.LAST}
     if asked.from_.data is not None:
-        bounds["since"] = await ledger.first_since(connection, account_id, _midnight(asked.from_.data))
+        bounds["since"] = await ledger.first_since(connection, account_id, local_midnight(asked.from_.data))
     if asked.to.data is not None:
         next_day = asked.to.data + timedelta(days=1)
         # Nothing later than the day is asked for, also if it has not come yet.
-        bounds["before"] = await ledger.first_since(connection, account_id, _midnight(next_day))
+        bounds["before"] = await ledger.first_since(connection, account_id, local_midnight(next_day))
     return bounds
-
-
-def _midnight(day: date) -> datetime:
-    return datetime(day.year, day.month, day.day, tzinfo=LOCAL)
 
 
 async def _read(
@@ -217,7 +191,7 @@ async def _read(
         connection, account_id, [entry.id for entry in entries if entry.kind is EntryKind.TOP_UPS]
     )
     lines = [
-        Line(
+        LedgerLine(
             entry,
             (balances or {}).get(entry.id),
             sent.get(entry.batch_id) if entry.batch_id else None,
@@ -229,49 +203,32 @@ async def _read(
     return Piece(lines, found.older, found.stopped_at, balances is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Downloads:
-    """The CSV download; a few at a time read from the database."""
+async def download_entries(session: CustomerSession) -> Response:
+    asked = FilterForm.parse_query(session.request)
+    if asked.faults:
+        raise HTTPException(422, "This filter cannot be read; go back and change it")
+    account_id = session.account_id
+    async with snapshot(session.database) as connection:
+        standing = await ledger.get_state(connection, account_id)
+        bounds = await _bounds(connection, account_id, asked)
+    # Between entries of one kind lie many others, all of which would have to be added up.
+    with_balances = asked.wanted is EntryKind.ALL and standing.adds_up
 
-    turns: asyncio.Semaphore
+    async def read(before: int | None, count_max: int) -> tuple[Sequence[Row], int | None]:
+        if before is not None:
+            bounds["before"] = before
+        async with snapshot(session.database) as connection:
+            piece = await _read(
+                connection, account_id, asked.wanted, count_max, bounds, with_balances=with_balances
+            )
+        if not piece.is_sound:
+            _report(account_id, standing)
+        return [_row(line) for line in piece.lines], piece.older
 
-    async def entries(self, session: CustomerSession) -> Response:
-        asked = FilterForm.parse_query(session.request)
-        if asked.faults:
-            raise HTTPException(422, "This filter cannot be read; go back and change it")
-        name = f"ledger-{local_day(datetime.now(UTC))}.csv"
-        return download(session.request, name, self._pieces(session, asked))
-
-    async def _pieces(self, session: CustomerSession, asked: FilterForm) -> AsyncIterator[bytes]:
-        yield write_rows([COLUMNS])
-        account_id = session.account_id
-        async with self.turns, snapshot(session.database) as connection:
-            standing = await ledger.get_state(connection, account_id)
-            bounds = await _bounds(connection, account_id, asked)
-        # Between entries of one kind lie many others, all of which would have to be added up.
-        with_balances = asked.wanted is EntryKind.ALL and standing.adds_up
-        left = ROWS_MAX
-        for _ in range(PIECES_MAX):
-            # The connection is released before the piece is sent, so a slow reader blocks nobody.
-            async with self.turns, snapshot(session.database) as connection:
-                piece = await _read(
-                    connection,
-                    account_id,
-                    asked.wanted,
-                    min(PIECE, left),
-                    bounds,
-                    with_balances=with_balances,
-                )
-            if not piece.is_sound:
-                _report(account_id, standing)
-            left -= len(piece.lines)
-            yield write_rows([_row(line) for line in piece.lines])
-            if piece.older is None or not left:
-                return
-            bounds["before"] = piece.older
+    return download_list(session, f"ledger-{local_day(datetime.now(UTC))}.csv", COLUMNS, read)
 
 
-def _row(line: Line) -> Sequence[Any]:
+def _row(line: LedgerLine) -> Row:
     entry = line.entry
     amount = money.write(abs(entry.amount))
     return (
@@ -281,9 +238,9 @@ def _row(line: Line) -> Sequence[Any]:
         amount if entry.amount < 0 else None,
         amount if entry.amount > 0 else None,
         None if line.balance is None else money.write(line.balance),
-        line.batch_name,
+        entry.batch_id and write_id(BATCH, entry.batch_id),
         line.sent and line.sent.reference,
-        line.message_name,
+        entry.message_id and write_id(MESSAGE, entry.message_id),
         line.returned and line.returned.recipient,
         line.why,
         entry.note or line.method or None,

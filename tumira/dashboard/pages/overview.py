@@ -1,7 +1,6 @@
 """The overview: balance, what it buys, and the outcome of recent messages."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -27,25 +26,6 @@ WHY: Final = {
 NO_CARRIER: Final = "waiting for a carrier: none is connected for {} at the moment; what expires is refunded"
 
 
-@dataclass(frozen=True, slots=True)
-class CountryRate:
-    """How the messages of the last thirty days to one country ended."""
-
-    name: str
-    delivered: int
-    ended: int
-    rate: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """How many messages wait, and why."""
-
-    count: int
-    country: str
-    why: str
-
-
 def routes(services: Services) -> Sequence[Route]:
     return [private(services, HOME, show_overview)]
 
@@ -59,7 +39,7 @@ async def show_overview(session: CustomerSession) -> Response:
         reasons = await daily_totals.waiting(connection, account_id) if waiting else []
         cut_off = await binds.countries_without_carrier(connection) if reasons else set()
         tariff = await get_tariff(connection)
-    names = {one.country: one.name for one in tariff.destinations}
+    names = tariff.names
     drawn = chart.bars(chart.add_up(ended, waiting), today)
     return session.page(
         "overview.html.jinja",
@@ -68,24 +48,23 @@ async def show_overview(session: CustomerSession) -> Response:
         today=drawn.bars[-1].totals,
         rates=_rates(ended, names),
         waiting=sum(count for _, count in waiting),
-        reasons=[_reason(one, names, cut_off) for one in reasons],
+        reasons=[(one.count, names[one.country], _why(one, names, cut_off)) for one in reasons],
         explained=sum(one.count for one in reasons),
     )
 
 
-def _rates(ended: Sequence[Day], names: dict[str, str]) -> Sequence[CountryRate]:
+def _rates(ended: Sequence[Day], names: Mapping[str, str]) -> Sequence[tuple[str, int, int, str]]:
+    """Return for each country with messages that ended: its name, how many were delivered, of how many."""
     found = []
     for country, name in names.items():
         days = [one for one in ended if one.country == country]
         delivered, total = sum(one.delivered for one in days), sum(one.ended for one in days)
         if total:
-            found.append(CountryRate(name, delivered, total, chart.rate(delivered, total)))
+            found.append((name, delivered, total, chart.rate(delivered, total)))
     return found
 
 
-def _reason(waiting: Waiting, names: dict[str, str], cut_off: set[str]) -> Reason:
-    name = names[waiting.country]
-    why = WHY[waiting.why]
+def _why(waiting: Waiting, names: Mapping[str, str], cut_off: set[str]) -> str:
     if waiting.country in cut_off and waiting.why in {WaitReason.TURN, WaitReason.RETRY}:
-        why = NO_CARRIER.format(name)
-    return Reason(waiting.count, name, why)
+        return NO_CARRIER.format(names[waiting.country])
+    return WHY[waiting.why]

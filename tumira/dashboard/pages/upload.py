@@ -1,7 +1,6 @@
 """Pages that check a file, show which of its rows can be sent, and send these once that is confirmed."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -11,24 +10,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.core import money
-from tumira.core.errors import (
-    AccountSuspended,
-    InsufficientBalance,
-    Refusal,
-    ServiceUnavailable,
-    SpendLimitReached,
-    ValidationFailed,
-)
-from tumira.core.ids import BATCH, UPLOAD, BatchId, UploadId, write_id
+from tumira.core.errors import ServiceUnavailable, ValidationFailed
+from tumira.core.ids import UPLOAD, UploadId, write_id
+from tumira.dashboard.downloads import Row, download_list
+from tumira.dashboard.refusal_words import say_refusal
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.html import tables
 from tumira.html.form_body import FILE_BYTES_MAX, FormBody, read_upload
 from tumira.html.forms import Faults, Form, Text, at_most, read_path_id
-from tumira.html.page import write_usd
 from tumira.html.redirect import redirect
-from tumira.html.tables import write_rows
 from tumira.postgres.connection import Connection
-from tumira.pricing.destinations import Tariff
 from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.quote import REFERENCE_MAX
 from tumira.pricing.store import get_tariff
@@ -40,7 +30,7 @@ from tumira.uploads.check_file import Busy, Pending, Unfinished, Wanted
 from tumira.uploads.checks import FileCheck
 from tumira.uploads.csv_file import NUMBER_NAMES, ROWS_MAX, SheetFault, name_key
 from tumira.uploads.rows import MessageFault, RowCode
-from tumira.uploads.send import Begun, Changed, NoLongerAllowed, Offer
+from tumira.uploads.send import Begun, Changed, NoLongerAllowed
 from tumira.uploads.store import CHECKED, SENDING, SENT, STOPPED, Fault, Upload
 
 PLACE: Final = "/dashboard/upload"
@@ -48,8 +38,6 @@ PLACE: Final = "/dashboard/upload"
 PAGE: Final = 100
 RECENT: Final = 20
 SAMPLES: Final = 3
-# Writing this many rows takes a few milliseconds, during which no other request is answered.
-PIECE: Final = 250
 
 _TOO_LARGE: Final = 413
 
@@ -83,7 +71,7 @@ class UploadForm(Form):
     reference = Text(at_most(REFERENCE_MAX))
 
 
-class ConfirmForm(Form):
+class FileConfirmForm(Form):
     agreed = Text()
 
 
@@ -123,7 +111,6 @@ async def _form(
         ],
         recent=recent,
         states=_STATES,
-        upload_name=_name,
         rows_max=ROWS_MAX,
         bytes_max=FILE_BYTES_MAX,
         kept_days=TEXT_KEPT.days,
@@ -144,7 +131,7 @@ async def check(session: CustomerSession) -> Response:
         form.faults = {"file": "Choose a file.", **form.faults}
     async with session.database.connection() as connection:
         tariff = await get_tariff(connection)
-    if country and country not in {one.country for one in tariff.destinations}:
+    if country and country not in tariff.names:
         form.faults["country"] = "Choose one of the list."
     if form.faults:
         return await _form(session, form.filled, form.faults, ValidationFailed.status)
@@ -201,7 +188,7 @@ async def _verdict(session: CustomerSession, upload: Upload) -> Response:
         upload=upload,
         here_path=_path(upload.id),
         offer=offer,
-        parts=_parts(tariff, offer),
+        country_names=tariff.names,
         shortfall=max(offer.total_cost - session.customer.balance, Decimal(0)),
         counts=counts,
         codes=_CODES,
@@ -213,24 +200,6 @@ async def _verdict(session: CustomerSession, upload: Upload) -> Response:
         start=start,
         next_start=next_start,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class PartRow:
-    """What goes to one country, as it is shown."""
-
-    name: str
-    count: int
-    segments: int
-    cost: Decimal
-
-
-def _parts(tariff: Tariff, offer: Offer) -> Sequence[PartRow]:
-    names = {one.country: one.name for one in tariff.destinations}
-    return [
-        PartRow(names.get(part.country, part.country), part.count, part.segments, part.cost)
-        for part in offer.parts
-    ]
 
 
 async def ask(session: CustomerSession) -> Response:
@@ -260,7 +229,7 @@ async def _confirmation(
         faults=faults,
         offer=offer,
         agreed=money.write(offer.total_cost),
-        parts=_parts(tariff, offer),
+        country_names=tariff.names,
         samples=samples,
         refused=refused,
         sent=upload.recipients - offer.count - offer.unreachable,
@@ -271,7 +240,7 @@ async def _confirmation(
 async def confirm(session: CustomerSession) -> Response:
     """Have a file sent, or the rest of it, if it costs what was shown."""
     upload = await _find(session)
-    agreed = _read_amount((await ConfirmForm.read(session.request)).agreed.data)
+    agreed = _read_amount((await FileConfirmForm.read(session.request)).agreed.data)
     decided = await send.confirm(session.database, session.account_id, upload.id, agreed)
     match decided:
         case None:
@@ -282,7 +251,8 @@ async def confirm(session: CustomerSession) -> Response:
             return await _confirmation(session, await _find(session), {"": _CHANGED}, 409)
         case NoLongerAllowed():
             return await _show_refused(session, decided.count)
-    return await _confirmation(session, upload, {"": _say(decided)}, decided.status)
+    said = _BUSY if isinstance(decided, ServiceUnavailable) else say_refusal(decided)
+    return await _confirmation(session, upload, {"": said}, decided.status)
 
 
 async def _show_refused(session: CustomerSession, count: int) -> Response:
@@ -304,42 +274,18 @@ def _read_amount(text: str) -> Decimal:
     return amount if amount.is_finite() else Decimal(-1)
 
 
-def _say(refusal: Refusal) -> str:
-    detail: Mapping[str, Any] = refusal.details[0] if refusal.details else {}
-    match refusal:
-        case InsufficientBalance():
-            return (
-                f"This costs {_usd(detail['required'])} and {_usd(detail['available'])} can be spent: "
-                f"{_usd(detail['shortfall'])} is missing. Nothing was sent; top up, and confirm again."
-            )
-        case SpendLimitReached() if "daily_limit" in detail:
-            return (
-                f"This costs {_usd(detail['required'])}, {_usd(detail['spent_today'])} were spent today, and "
-                f"the limit for a day is {_usd(detail['daily_limit'])}. Nothing was sent; raise the limit "
-                "or wait until midnight."
-            )
-        case SpendLimitReached() if "call_limit" in detail:
-            return (
-                f"This costs {_usd(detail['required'])}, and the limit for a call, which a file counts as, "
-                f"is {_usd(detail['call_limit'])}. Nothing was sent; raise the limit, or send a smaller file."
-            )
-        case AccountSuspended():
-            return "This account is suspended, so nothing was sent. Please ask the operator why."
-        case ServiceUnavailable():
-            return _BUSY
-    return refusal.message
-
-
-def _usd(amount: str) -> str:
-    return write_usd(Decimal(amount))
-
-
 async def show_progress(session: CustomerSession) -> Response:
     upload = await _find_any(session)
     if isinstance(upload, FileCheck):
         return session.services.templates.page("upload_checking_progress.html.jinja", **_checking(upload))
     if upload.state == CHECKED:
-        return session.services.templates.page("upload_checking_progress.html.jinja", **_checked(upload))
+        return session.services.templates.page(
+            "upload_checking_progress.html.jinja",
+            rows=upload.rows,
+            done=upload.rows,
+            problem=None,
+            is_over=True,
+        )
     return session.services.templates.page("upload_progress.html.jinja", **await _progress(session, upload))
 
 
@@ -353,10 +299,6 @@ def _checking(check: FileCheck) -> Mapping[str, Any]:
         "problem": problem,
         "is_over": problem is not None,
     }
-
-
-def _checked(upload: Upload) -> Mapping[str, Any]:
-    return {"rows": upload.rows, "done": upload.rows, "problem": None, "is_over": True}
 
 
 async def _progress(session: CustomerSession, upload: Upload) -> Mapping[str, Any]:
@@ -376,7 +318,6 @@ async def _progress(session: CustomerSession, upload: Upload) -> Mapping[str, An
         "left_cost": sum((chunk.cost for chunk in left), Decimal(0)),
         "bad": sum(counts.values()),
         "refused": refused,
-        "batch_name": _batch_name,
     }
 
 
@@ -389,27 +330,25 @@ async def _list_refused(connection: Connection, upload: Upload) -> Sequence[Faul
 
 async def download(session: CustomerSession) -> Response:
     upload = await _find(session)
-    name = f"bad-rows-{write_id(UPLOAD, upload.id)}.csv"
-    return tables.download(session.request, name, _bad_rows(session, upload))
-
-
-async def _bad_rows(session: CustomerSession, upload: Upload) -> AsyncIterator[bytes]:
     columns = list(upload.columns)
     if not any(name_key(column) in NUMBER_NAMES for column in columns) and columns[0] == "column1":
         # A file without a header gets one, so that it is read the same way when it comes back corrected.
         columns[0] = NUMBER_NAMES[0]
-    # The mark tells spreadsheets that this is UTF-8.
-    yield b"\xef\xbb\xbf" + write_rows([(*columns, "row", "code", "reason", "suggestion")])
-    after = 0
-    for _ in range(ROWS_MAX // PIECE + 1):
+
+    async def read(after: int | None, count_max: int) -> tuple[Sequence[Row], int | None]:
         async with session.database.connection() as connection:
-            faults = await uploads.list_faults(connection, upload.id, PIECE, after=after)
-        if not faults:
-            return
-        after = faults[-1].line
-        yield write_rows(
-            [(*fault.cells, fault.line, fault.code, fault.reason, fault.suggestion) for fault in faults]
-        )
+            faults = await uploads.list_faults(connection, upload.id, count_max, after=after or 0)
+        rows = [(*fault.cells, fault.line, fault.code, fault.reason, fault.suggestion) for fault in faults]
+        return rows, faults[-1].line if len(faults) == count_max else None
+
+    # The mark tells spreadsheets that this is UTF-8.
+    return download_list(
+        session,
+        f"bad-rows-{write_id(UPLOAD, upload.id)}.csv",
+        [*columns, "row", "code", "reason", "suggestion"],
+        read,
+        b"\xef\xbb\xbf",
+    )
 
 
 async def _find(session: CustomerSession) -> Upload:
@@ -440,13 +379,5 @@ def _number(session: CustomerSession, name: str) -> int:
     return int(text) if text.isdecimal() and text.isascii() and len(text) <= len(str(10 * ROWS_MAX)) else 0
 
 
-def _name(upload_id: UploadId) -> str:
-    return write_id(UPLOAD, upload_id)
-
-
-def _batch_name(batch_id: BatchId) -> str:
-    return write_id(BATCH, batch_id)
-
-
 def _path(upload_id: UploadId) -> str:
-    return f"{PLACE}/{_name(upload_id)}"
+    return f"{PLACE}/{write_id(UPLOAD, upload_id)}"

@@ -11,12 +11,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.core.days import local_day
+from tumira.core.days import local_day, local_midnight
 from tumira.core.ids import ENDPOINT, EVENT, EndpointId, EventId, read_id, write_id
 from tumira.dashboard.session import CustomerSession, Private, Services, private
 from tumira.events import MEANINGS, SUBSCRIBABLE
-from tumira.html.forms import Faults, Form, Text, Ticked, needed, read_path_id
-from tumira.html.page import LOCAL, write_plural
+from tumira.html.forms import Faults, Form, Text, Ticked, needed, read_path_id, read_query_id
+from tumira.html.page import write_plural
 from tumira.html.redirect import redirect
 from tumira.webhooks import manage, view
 from tumira.webhooks import url as webhook_url
@@ -197,11 +197,7 @@ async def _show(
     database, account_id = session.database, session.account_id
     endpoint, waiting = await manage.get_endpoint(database, account_id, endpoint_id)
     query = session.request.query_params
-    before = None
-    if "before" in query:
-        before = read_id(ATTEMPT, query["before"])
-        if before is None:
-            raise HTTPException(404, "There is no such page")
+    before = read_query_id(session.request, ATTEMPT, "before")
     attempts, is_more = await view.list_attempts(database, account_id, endpoint_id, before, PAGE)
     test_id = read_id(EVENT, query.get("test", ""))
     tested = None
@@ -349,8 +345,7 @@ def _check_since(since: datetime | None) -> str | None:
 def _read_day(text: str) -> datetime | None:
     """Read a day as the moment at which it begins for our customers."""
     try:
-        day = date.fromisoformat(text)
-        return datetime(day.year, day.month, day.day, tzinfo=LOCAL).astimezone(UTC)
+        return local_midnight(date.fromisoformat(text))
     except (ValueError, OverflowError):
         return None
 
