@@ -5,7 +5,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
-from itertools import chain, repeat
 from typing import Final
 
 import httpx
@@ -15,7 +14,6 @@ from tests.support.api.answers import assert_no_rate_headers, assert_rate_header
 from tests.support.processes.service import NO_TLS, Caller, Service, run_web
 from tumira.accounts.api_keys import Scope
 from tumira.core import errors
-from tumira.core.errors import Refusal
 from tumira.identity.manage_accounts import limit
 from tumira.identity.manage_keys import create_key
 
@@ -45,46 +43,30 @@ def shift(service: Service, caller: Caller, seconds: int) -> None:
 
 def test_the_headers_count_down_and_the_next_place_comes_free_within_a_minute(service: Service) -> None:
     caller = service.open_account(rate=60)
-    answers = [look(service, caller) for _ in range(5)]
-    assert [remaining(answer) for answer in answers] == [59, 58, 57, 56, 55]
+    answers = [look(service, caller) for _ in range(3)]
+    assert [remaining(answer) for answer in answers] == [59, 58, 57]
     for answer in answers:
         assert answer.headers["X-RateLimit-Limit"] == "60"
         assert answer.headers["RateLimit-Policy"] == '"account";q=60;w=60'
         assert "Retry-After" not in answer.headers
     assert answers[0].headers["X-RateLimit-Reset"] == "60"
-    resets = [int(answer.headers["X-RateLimit-Reset"]) for answer in answers]
-    assert resets == sorted(resets, reverse=True)
 
 
-def test_sixty_calls_a_minute_pass_and_the_next_is_told_when_to_come_again(service: Service) -> None:
-    caller = service.open_account(rate=60)
-    assert [look(service, caller).status_code for _ in range(60)] == [200] * 60
-    refused = look(service, caller)
-    assert_refused(refused, errors.RateLimited)
-    assert remaining(refused) == 0
-    assert refused.headers["Retry-After"] == refused.headers["X-RateLimit-Reset"]
-    assert 30 <= int(refused.headers["Retry-After"]) <= 60
-
-
-def test_refused_calls_are_not_processed_and_do_not_count(service: Service) -> None:
+def test_a_refused_call_is_not_processed_does_not_count_and_is_told_when_to_come_again(
+    service: Service,
+) -> None:
     caller = service.open_account(rate=2)
-    assert [service.send(caller).status_code for _ in range(2)] == [202, 202]
-    for _ in range(3):
-        assert_refused(service.send(caller), errors.RateLimited)
+    assert service.send(caller).status_code == 202
+    shift(service, caller, 45)
+    assert service.send(caller).status_code == 202
+    for _ in range(2):
+        refused = service.send(caller)
+        assert_refused(refused, errors.RateLimited)
+        assert remaining(refused) == 0
+        assert refused.headers["Retry-After"] == refused.headers["X-RateLimit-Reset"]
+        assert 5 <= int(refused.headers["Retry-After"]) <= 15
         assert_refused(service.send(caller, dry_run=True), errors.RateLimited)
     assert service.balance(caller) == Decimal("99.92")
-    shift(service, caller, 61)
-    assert [remaining(look(service, caller)) for _ in range(2)] == [1, 0]
-
-
-def test_a_call_leaves_the_window_after_60_seconds_and_its_place_can_be_taken(service: Service) -> None:
-    caller = service.open_account(rate=2)
-    look(service, caller)
-    shift(service, caller, 45)
-    look(service, caller)
-    refused = look(service, caller)
-    assert_refused(refused, errors.RateLimited)
-    assert 5 <= int(refused.headers["Retry-After"]) <= 15
     shift(service, caller, 15)
     answer = look(service, caller)
     assert (answer.status_code, remaining(answer)) == (200, 0)
@@ -111,13 +93,9 @@ COUNTED: Final[dict[str, Callable[[Service, Caller], httpx.Response]]] = {
     "dry run": lambda service, caller: service.send(caller, dry_run=True),
     "replay": lambda service, caller: service.send(caller, {"Idempotency-Key": "order-1042"}),
     "balance": lambda service, caller: service.call(caller, "GET", "/balance"),
-    "pricing": lambda service, caller: service.call(caller, "GET", "/pricing"),
     "HEAD": lambda service, caller: service.call(caller, "HEAD", "/pricing"),
     "batch that is not there": lambda service, caller: service.call(caller, "GET", "/batches/bat_0"),
     "message that is not there": lambda service, caller: service.call(caller, "GET", "/messages/msg_0"),
-    "400": lambda service, caller: service.call(
-        caller, "POST", "/messages", content="{", headers={"Content-Type": "application/json"}
-    ),
     "402": lambda service, caller: service.send(caller, to=[f"+2637712{n:05}" for n in range(1000)]),
     "413": lambda service, caller: service.send(caller, body="a" * 300_000),
     "415": lambda service, caller: service.call(caller, "POST", "/messages"),
@@ -125,33 +103,21 @@ COUNTED: Final[dict[str, Callable[[Service, Caller], httpx.Response]]] = {
 }
 
 
-@pytest.mark.parametrize("call", COUNTED.values(), ids=COUNTED.keys())
-def test_every_call_that_is_processed_counts_whatever_its_outcome(
-    service: Service, call: Callable[[Service, Caller], httpx.Response]
+def test_every_call_that_is_processed_counts_whatever_its_outcome_and_whichever_its_key(
+    service: Service,
 ) -> None:
-    caller = service.open_account(balance="20", rate=60)
-    service.send(caller, {"Idempotency-Key": "order-1042"})
-    assert [remaining(call(service, caller)) for _ in range(2)] == [58, 57]
-    assert remaining(look(service, caller)) == 56
-
-
-def test_all_endpoints_and_all_keys_of_an_account_count_together(service: Service) -> None:
-    caller, other = service.open_account(rate=60), service.open_account(rate=60)
+    caller, other = service.open_account(balance="20", rate=60), service.open_account(rate=60)
     _, second_key = service.run(create_key, caller.id, "second", list(Scope))
-    keys = chain.from_iterable(repeat((caller, replace(caller, key=second_key))))
-    answers = [call(service, key) for call, key in zip(COUNTED.values(), keys, strict=False)]
-    assert [remaining(answer) for answer in answers] == list(range(59, 59 - len(COUNTED), -1))
+    service.send(caller, {"Idempotency-Key": "order-1042"})
+    left = 59
+    for name, call in COUNTED.items():
+        for key in (caller.key, second_key):
+            left -= 1
+            assert remaining(call(service, replace(caller, key=key))) == left, name
+    assert_refused(service.call(caller, "POST", "/nothing"), errors.NotFound)
+    assert_refused(service.call(caller, "POST", "/pricing"), errors.MethodNotAllowed)
+    assert remaining(look(service, caller)) == left - 1, "what reaches no endpoint does not count"
     assert remaining(look(service, other)) == 59
-
-
-@pytest.mark.parametrize(
-    ("path", "refusal"), [("/nothing", errors.NotFound), ("/pricing", errors.MethodNotAllowed)]
-)
-def test_what_reaches_no_endpoint_does_not_count(service: Service, path: str, refusal: type[Refusal]) -> None:
-    caller = service.open_account(rate=60)
-    for _ in range(3):
-        assert_refused(service.call(caller, "POST", path), refusal)
-    assert remaining(look(service, caller)) == 59
 
 
 def test_a_changed_limit_counts_from_the_next_call(service: Service) -> None:
@@ -171,7 +137,7 @@ def test_a_changed_limit_counts_from_the_next_call(service: Service) -> None:
     assert remaining(look(service, caller)) == 995
 
 
-@pytest.mark.parametrize(("rate", "calls"), [(60, 80), (600, 610), (601, 610)])
+@pytest.mark.parametrize(("rate", "calls"), [(60, 80), (601, 610)])
 def test_never_more_calls_pass_than_the_limit_however_many_come_at_once(
     service: Service, rate: int, calls: int
 ) -> None:
@@ -198,7 +164,6 @@ def test_whoever_guesses_at_keys_is_slowed_down_and_good_keys_are_not(database_u
         guesses = ["nonsense", caller.key[:-32] + "0" * 32, "tmr_" + "0" * 26 + "_" + "0" * 32]
         for place in range(GUESSES_MAX):
             assert_refused(service.call(guesses[place % 3], "GET", "/balance"), errors.InvalidApiKey)
-            assert look(service, caller).status_code == 200
         for guess in guesses:
             refused = service.call(guess, "GET", "/balance")
             assert_refused(refused, errors.RateLimited)
@@ -206,4 +171,3 @@ def test_whoever_guesses_at_keys_is_slowed_down_and_good_keys_are_not(database_u
             assert 1 <= int(refused.headers["Retry-After"]) <= 60
         assert_refused(service.call(None, "GET", "/balance"), errors.MissingApiKey)
         assert service.send(caller).status_code == 202
-        assert remaining(look(service, caller)) == 600 - GUESSES_MAX - 2
