@@ -314,4 +314,4 @@ def test_what_is_done_at_the_command_line_is_noted_with_the_system_user(database
         "key created",
         "key revoked",
     ]
-    assert {(row["actor"], row["address"]) for row in rows} == {(actor(), None)}
+    assert {(row["actor"], row["address"]) for row in rows} == {(actor().name, None)}

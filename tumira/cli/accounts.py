@@ -1,6 +1,7 @@
 """Commands for accounts and their API keys."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
@@ -12,24 +13,24 @@ from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import ApiKey, Scope
 from tumira.accounts.open_account import open_account
 from tumira.accounts.store import Account
-from tumira.audit_log import Actor
 from tumira.cli.output import (
-    AccountIdType,
+    ACCOUNT_ID,
     AmountType,
-    KeyIdType,
+    IdType,
     actor,
-    json_option,
+    database_command,
     show,
     show_all,
-    with_database,
+    wants_json,
 )
 from tumira.core import money
 from tumira.core.errors import OperatorError
-from tumira.core.ids import ACCOUNT, BATCH, KEY, AccountId, KeyId, write_id
+from tumira.core.ids import KEY, AccountId, KeyId
 from tumira.identity import manage_accounts, manage_keys
 from tumira.postgres.pool import Database
 
 LIST_MAX: Final = 10_000
+KEY_ID: Final = IdType(KEY, "a key", "`tumira key list` shows them.")
 TRANSFERS_SHOWN: Final = 20
 
 
@@ -46,46 +47,40 @@ def account() -> None:
 @click.option(
     "--rate", type=click.IntRange(1, 1_000_000), default=60, show_default=True, help="Calls a minute."
 )
-@json_option
-@with_database
+@database_command
 async def account_create(
-    database: Database, *, phone: str, name: str, business: str, balance: Decimal, rate: int, as_json: bool
+    database: Database, *, phone: str, name: str, business: str, balance: Decimal, rate: int
 ) -> None:
     """Open an account."""
     opened = await open_account(
-        database, phone=phone, name=name, business=business, balance=balance, rate_limit=rate, actor=actor()
+        database,
+        phone=phone,
+        name=name,
+        business=business,
+        balance=balance,
+        rate_limit=rate,
+        actor=actor().name,
     )
-    show(_account(opened), as_json=as_json, title="Account opened.")
+    show(_account(opened), title="Account opened.")
 
 
 @account.command("list")
-@json_option
-@with_database
-async def account_list(database: Database, *, as_json: bool) -> None:
+@database_command
+async def account_list(database: Database) -> None:
     """List all accounts."""
     async with database.connection() as connection:
         found = await accounts.list_after(connection, AccountId(UUID(int=0)), LIST_MAX)
     show_all(
         [_account(one) for one in found],
-        as_json=as_json,
         empty="No accounts yet: `tumira account create` opens one.",
-        left_out=(
-            "rate",
-            "daily_limit",
-            "call_limit",
-            "low_balance",
-            "weight",
-            "review_consent",
-            "created_at",
-        ),
+        columns="account_id phone name business balance suspended closed_at",
     )
 
 
 @account.command("show")
-@click.argument("account_id", type=AccountIdType())
-@json_option
-@with_database
-async def account_show(database: Database, *, account_id: AccountId, as_json: bool) -> None:
+@click.argument("account_id", type=ACCOUNT_ID)
+@database_command
+async def account_show(database: Database, *, account_id: AccountId) -> None:
     """Show an account with its latest transfers."""
     async with database.connection() as connection:
         found = await accounts.find(connection, account_id)
@@ -93,50 +88,44 @@ async def account_show(database: Database, *, account_id: AccountId, as_json: bo
     if found is None:
         raise OperatorError("There is no such account; `tumira account list` shows them.")
     rows = [_transfer(transfer) for transfer in transfers]
-    if as_json:
-        show({**_account(found), "transfers": rows}, as_json=True)
+    if wants_json():
+        show({**_account(found), "transfers": rows})
     else:
-        show(_account(found), as_json=False)
+        show(_account(found))
         click.echo("\nLatest transfers, newest first" if rows else "")
-        show_all(rows, as_json=False, empty="No transfers yet.")
+        show_all(rows, empty="No transfers yet.")
 
 
 @account.command("credit", context_settings={"ignore_unknown_options": True})
-@click.argument("account_id", type=AccountIdType())
+@click.argument("account_id", type=ACCOUNT_ID)
 @click.argument("amount", type=AmountType(signed=True))
 @click.option("--note", required=True, help="Why; the customer sees it in the ledger.")
-@json_option
-@with_database
-async def account_credit(
-    database: Database, *, account_id: AccountId, amount: Decimal, note: str, as_json: bool
-) -> None:
+@database_command
+async def account_credit(database: Database, *, account_id: AccountId, amount: Decimal, note: str) -> None:
     """Credit an account; a negative amount debits it."""
     if not amount:
         raise OperatorError("The amount is zero; nothing to do.")
     if not note.strip():
         raise OperatorError("Say why, as in --note 'Paid in cash'; the customer sees it in the ledger.")
-    found = await manage_accounts.credit(database, account_id, amount, note=note, actor=actor())
-    show(_account(found), as_json=as_json, title="Done.")
+    found = await manage_accounts.credit(database, account_id, amount, note=note, actor=actor().name)
+    show(_account(found), title="Done.")
 
 
 @account.command("suspend")
-@click.argument("account_id", type=AccountIdType())
+@click.argument("account_id", type=ACCOUNT_ID)
 @click.option("--lift", is_flag=True, help="Let the account send again.")
 @click.option("--note", default="", help="Why; only operators see it.")
-@json_option
-@with_database
-async def account_suspend(
-    database: Database, *, account_id: AccountId, lift: bool, note: str, as_json: bool
-) -> None:
+@database_command
+async def account_suspend(database: Database, *, account_id: AccountId, lift: bool, note: str) -> None:
     """Stop an account from sending; it can still read its data."""
     found = await manage_accounts.suspend(
-        database, account_id, suspended=not lift, actor=Actor(actor()), note=note.strip()
+        database, account_id, suspended=not lift, actor=actor(), note=note.strip()
     )
-    show(_account(found), as_json=as_json, title="Suspended." if not lift else "Suspension lifted.")
+    show(_account(found), title="Suspended." if not lift else "Suspension lifted.")
 
 
 @account.command("limit")
-@click.argument("account_id", type=AccountIdType())
+@click.argument("account_id", type=ACCOUNT_ID)
 @click.option("--daily", help="At most this many USD a day (UTC+02:00); `none` for no limit.")
 @click.option("--call", help="At most this many USD a call; `none` for no limit.")
 @click.option("--rate", type=click.IntRange(1, 1_000_000), help="Calls a minute.")
@@ -146,8 +135,7 @@ async def account_suspend(
     type=click.IntRange(1, manage_accounts.WEIGHT_MAX),
     help="How many messages it may hand over for each of an account of weight 1, while both wait.",
 )
-@json_option
-@with_database
+@database_command
 async def account_limit(
     database: Database,
     *,
@@ -157,7 +145,6 @@ async def account_limit(
     rate: int | None,
     low_balance: Decimal | None,
     weight: int | None,
-    as_json: bool,
 ) -> None:
     """Set an account's spend limits, rate, share and low-balance warning."""
     if all(one is None for one in (daily, call, rate, low_balance, weight)):
@@ -175,9 +162,9 @@ async def account_limit(
         change_call=call is not None,
         low_balance=low_balance,
         weight=weight,
-        actor=Actor(actor()),
+        actor=actor(),
     )
-    show(_account(found), as_json=as_json, title="Done.")
+    show(_account(found), title="Done.")
 
 
 def _amount_or_none(text: str | None) -> Decimal | None:
@@ -190,38 +177,31 @@ def _amount_or_none(text: str | None) -> Decimal | None:
 
 
 @account.command("factor")
-@click.argument("account_id", type=AccountIdType())
+@click.argument("account_id", type=ACCOUNT_ID)
 @click.option("--off", is_flag=True, help="Ask for the password alone from now on.")
 @click.option("--note", default="", help="How you know that it is they; only operators see it.")
-@json_option
-@with_database
-async def account_factor(
-    database: Database, *, account_id: AccountId, off: bool, note: str, as_json: bool
-) -> None:
+@database_command
+async def account_factor(database: Database, *, account_id: AccountId, off: bool, note: str) -> None:
     """Turn off the second factor of an owner who has lost it; verify their identity first."""
     if not off:
         raise OperatorError("Say what to do: --off.")
-    if not await manage_accounts.drop_factor(database, account_id, actor=Actor(actor()), note=note.strip()):
+    if not await manage_accounts.drop_factor(database, account_id, actor=actor(), note=note.strip()):
         raise OperatorError("The account has no second factor in use.")
-    shown = {"account_id": write_id(ACCOUNT, account_id), "second_factor": False}
-    show(shown, as_json=as_json, title="The second factor is off.")
+    show({"account_id": account_id, "second_factor": False}, title="The second factor is off.")
 
 
 @account.command("review")
-@click.argument("account_id", type=AccountIdType())
+@click.argument("account_id", type=ACCOUNT_ID)
 @click.option("--consent/--no-consent", default=None, help="Keep refused texts, or erase those kept.")
-@json_option
-@with_database
-async def account_review(
-    database: Database, *, account_id: AccountId, consent: bool | None, as_json: bool
-) -> None:
+@database_command
+async def account_review(database: Database, *, account_id: AccountId, consent: bool | None) -> None:
     """Record whether an account allows you to review its refused texts."""
     if consent is None:
         raise OperatorError("Say what the account wants: --consent or --no-consent.")
-    found = await manage_accounts.review(database, account_id, consent=consent, actor=Actor(actor()))
+    found = await manage_accounts.review(database, account_id, consent=consent, actor=actor())
     kept = "Texts that are refused from now on are kept for 30 days."
     title = kept if consent else "Refused texts are not kept; those that were are erased."
-    show(_account(found), as_json=as_json, title=title)
+    show(_account(found), title=title)
 
 
 @click.group()
@@ -230,51 +210,45 @@ def key() -> None:
 
 
 @key.command("create")
-@click.option("--account", "account_id", type=AccountIdType(), required=True)
+@click.option("--account", "account_id", type=ACCOUNT_ID, required=True)
 @click.option("--name", required=True, help="What the key is for.")
 @click.option("--scopes", help=f"Some of {', '.join(Scope)}, with commas; all by default.")
-@json_option
-@with_database
-async def key_create(
-    database: Database, *, account_id: AccountId, name: str, scopes: str | None, as_json: bool
-) -> None:
+@database_command
+async def key_create(database: Database, *, account_id: AccountId, name: str, scopes: str | None) -> None:
     """Create an API key; its value is shown once."""
     chosen = _scopes(scopes)
-    key_id, value = await manage_keys.create_key(database, account_id, name, chosen, actor=Actor(actor()))
+    key_id, value = await manage_keys.create_key(database, account_id, name, chosen, actor=actor())
     shown = {
-        "key_id": write_id(KEY, key_id),
+        "key_id": key_id,
         "key": value,
-        "account_id": write_id(ACCOUNT, account_id),
+        "account_id": account_id,
         "name": name,
-        "scopes": [str(one) for one in chosen],
+        "scopes": chosen,
     }
-    show(shown, as_json=as_json, title="Key created. Copy it now: it is not shown again.")
+    show(shown, title="Key created. Copy it now: it is not shown again.")
 
 
 @key.command("list")
-@click.option("--account", "account_id", type=AccountIdType(), help="Only this account's.")
-@json_option
-@with_database
-async def key_list(database: Database, *, account_id: AccountId | None, as_json: bool) -> None:
+@click.option("--account", "account_id", type=ACCOUNT_ID, help="Only this account's.")
+@database_command
+async def key_list(database: Database, *, account_id: AccountId | None) -> None:
     """List API keys without their values, those in use first."""
     async with database.connection() as connection:
         found = await api_keys.list_some(connection, account_id, LIST_MAX)
     show_all(
         [_key(one) for one in found],
-        as_json=as_json,
         empty="No keys yet: `tumira key create` makes one.",
-        left_out=("scopes", "created_at"),
+        columns="key_id account_id name last_used_at revoked_at",
     )
 
 
 @key.command("revoke")
-@click.argument("key_id", type=KeyIdType())
-@json_option
-@with_database
-async def key_revoke(database: Database, *, key_id: KeyId, as_json: bool) -> None:
+@click.argument("key_id", type=KEY_ID)
+@database_command
+async def key_revoke(database: Database, *, key_id: KeyId) -> None:
     """Revoke a key from the next call on."""
-    revoked = await manage_keys.revoke_key(database, key_id, actor=Actor(actor()))
-    show(_key(revoked), as_json=as_json, title="Revoked.")
+    revoked = await manage_keys.revoke_key(database, key_id, actor=actor())
+    show(_key(revoked), title="Revoked.")
 
 
 def _scopes(text: str | None) -> Sequence[Scope]:
@@ -289,15 +263,15 @@ def _scopes(text: str | None) -> Sequence[Scope]:
 
 def _account(found: Account) -> Mapping[str, Any]:
     return {
-        "account_id": write_id(ACCOUNT, found.id),
+        "account_id": found.id,
         "phone": found.phone,
         "name": found.name,
         "business": found.business,
-        "balance": money.write(found.balance),
+        "balance": found.balance,
         "rate": found.rate_limit,
-        "daily_limit": None if found.daily_limit is None else money.write(found.daily_limit),
-        "call_limit": None if found.call_limit is None else money.write(found.call_limit),
-        "low_balance": money.write(found.low_balance),
+        "daily_limit": found.daily_limit,
+        "call_limit": found.call_limit,
+        "low_balance": found.low_balance,
         "weight": found.weight,
         "review_consent": found.review_consent,
         "suspended": found.suspended_at is not None,
@@ -311,20 +285,13 @@ def _transfer(transfer: ledger.Transfer) -> Mapping[str, Any]:
         "at": transfer.created_at,
         "from": transfer.from_book,
         "to": transfer.to_book,
-        "amount": money.write(transfer.amount),
-        "batch_id": None if transfer.batch_id is None else write_id(BATCH, transfer.batch_id),
+        "amount": transfer.amount,
+        "batch_id": transfer.batch_id,
         "note": transfer.note,
         "by": transfer.actor,
     }
 
 
 def _key(found: ApiKey) -> Mapping[str, Any]:
-    return {
-        "key_id": write_id(KEY, found.id),
-        "account_id": write_id(ACCOUNT, found.account_id),
-        "name": found.name,
-        "scopes": list(found.scopes),
-        "created_at": found.created_at,
-        "last_used_at": found.last_used_at,
-        "revoked_at": found.revoked_at,
-    }
+    values = asdict(found)
+    return {"key_id": values.pop("id"), **values}

@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from tumira.audit_log import Actor
-from tumira.cli.output import actor, fail, json_option, load_settings, plainly, show, tell
+from tumira.cli.output import actor, connected, fail, load_settings, plain_command, show, tell, wants_json
 from tumira.core.errors import OperatorError
 from tumira.core.settings import Settings
 from tumira.operations.audit import runs
@@ -26,7 +25,6 @@ from tumira.operations.backup import base as base_backups
 from tumira.operations.backup import make_backup
 from tumira.operations.backup import restore as restore_backup
 from tumira.operations.backup.files import Manifest
-from tumira.operations.backup.make_backup import Made
 from tumira.operations.backup.programs import complaint, find_programs
 from tumira.operations.backup.restore import Restored, RestoreOptions
 from tumira.postgres.embedded import server as embedded
@@ -66,9 +64,8 @@ class _Progress:
     "--base", type=path_type, metavar="DIRECTORY", help="Copy PostgreSQL itself, for a point in time."
 )
 @click.option("--wal", type=path_type, metavar="DIRECTORY", help="Keep its log there, until stopped.")
-@json_option
-@plainly
-def backup(*, file: Path | None, base: Path | None, wal: Path | None, as_json: bool) -> None:
+@plain_command
+def backup(*, file: Path | None, base: Path | None, wal: Path | None) -> None:
     """Write the whole database to FILE while everything runs, or to standard output (-).
 
     The file holds numbers, texts and the passwords of carriers: keep it where nobody else can read it.
@@ -83,13 +80,12 @@ def backup(*, file: Path | None, base: Path | None, wal: Path | None, as_json: b
         )
     with open_database(settings, tell) as url:
         if base is not None:
-            asyncio.run(_copy_base(settings, url, base.absolute(), as_json=as_json))
+            asyncio.run(_copy_base(settings, url, base.absolute()))
         elif wal is not None:
             _keep_log(settings, url, wal.absolute())
         else:
             assert file is not None
-            made = asyncio.run(_back_up(settings, url, file if file == STREAM else file.absolute()))
-            _show_made(made, as_json=as_json)
+            asyncio.run(_back_up(settings, url, file if file == STREAM else file.absolute()))
 
 
 def _heed_signals() -> None:
@@ -98,49 +94,34 @@ def _heed_signals() -> None:
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
-async def _back_up(settings: Settings, url: str, file: Path) -> Made:
+async def _back_up(settings: Settings, url: str, file: Path) -> None:
     await check(url)
     programs = find_programs(settings.data_dir, url, tell)
-    database = Database(url, connections_max=1)
     writing = _Progress("Writing the backup: {amount} MB in {seconds} s …", MEGABYTE)
-    reading = _Progress("Reading it again: {amount} MB …", MEGABYTE)
-    who = Actor(actor())
-    try:
-        if file == STREAM:
-            return await make_backup.to_stream(
-                database, programs, sys.stdout.buffer, actor=who, writing=writing
+    async with connected(url) as database:
+        if file != STREAM:
+            reading = _Progress("Reading it again: {amount} MB …", MEGABYTE)
+            made = await make_backup.to_file(
+                database, programs, file, actor=actor(), writing=writing, reading=reading
             )
-        return await make_backup.to_file(
-            database, programs, file, actor=who, writing=writing, reading=reading
-        )
-    finally:
-        await database.close()
+            show(made.shown(), title="Backed up, and read again.")
+            return
+        output = sys.stdout.buffer
+        made = await make_backup.to_stream(database, programs, output, actor=actor(), writing=writing)
+    # Standard output is the backup's.
+    if wants_json():
+        started_at = made.manifest.started_at.isoformat(timespec="milliseconds")
+        tell(json.dumps({**made.shown(), "started_at": started_at}))
 
 
-def _show_made(made: Made, *, as_json: bool) -> None:
-    if made.file == "-":
-        # Standard output is the backup's.
-        if as_json:
-            tell(
-                json.dumps(
-                    {
-                        **made.shown(),
-                        "started_at": made.manifest.started_at.isoformat(timespec="milliseconds"),
-                    }
-                )
-            )
-        return
-    show(made.shown(), as_json=as_json, title="Backed up, and read again.")
-
-
-async def _copy_base(settings: Settings, url: str, target: Path, *, as_json: bool) -> None:
+async def _copy_base(settings: Settings, url: str, target: Path) -> None:
     await check(url)
     programs = find_programs(settings.data_dir, url, tell)
     started_at = datetime.now(UTC)
     copying = _Progress("Copying PostgreSQL, {seconds} s so far …")
     size = await base_backups.copy_to(programs, target, copying)
     shown = {"directory": str(target), "bytes": size, "started_at": started_at}
-    show(shown, as_json=as_json, title="Copied, and every file compared with its checksum.")
+    show(shown, title="Copied, and every file compared with its checksum.")
 
 
 def _keep_log(settings: Settings, url: str, target: Path) -> None:
@@ -163,8 +144,7 @@ def _keep_log(settings: Settings, url: str, target: Path) -> None:
     "--nothing-since", is_flag=True, help="Nothing was sent since the backup: let everything go on."
 )
 @click.option("--jobs", type=click.IntRange(1, JOBS_MAX), help="Processes that restore at once.")
-@json_option
-@plainly
+@plain_command
 def restore(
     *,
     file: Path | None,
@@ -175,7 +155,6 @@ def restore(
     in_place: bool,
     nothing_since: bool,
     jobs: int | None,
-    as_json: bool,
 ) -> None:
     """Bring everything back from FILE, into an empty database, then migrate and audit it.
 
@@ -192,7 +171,7 @@ def restore(
     settings = load_settings()
     moment = None if until is None else _read_moment(until)
     options = RestoreOptions(
-        Actor(actor()),
+        actor(),
         nothing_since=nothing_since,
         replace=replace,
         name=_name(settings),
@@ -206,7 +185,7 @@ def restore(
         source = _name(settings) if file is None else str(file.absolute())
         with open_database(settings, tell) as url:
             found, findings = asyncio.run(_restore(settings, url, file and file.absolute(), options))
-    _show_restored(source, found, findings, nothing_since=nothing_since, as_json=as_json)
+    _show_restored(source, found, findings, nothing_since=nothing_since)
 
 
 def _read_moment(text: str) -> datetime:
@@ -237,15 +216,12 @@ async def _restore(
     settings: Settings, url: str, file: Path | None, options: RestoreOptions
 ) -> tuple[Restored, list[Finding]]:
     await check(url)
-    database = Database(url, connections_max=1)
-    try:
+    async with connected(url) as database:
         if file is None:
             found = await restore_backup.in_place(database, options)
         else:
             found = await _fill(settings, database, file, options)
         return found, await _finish(database)
-    finally:
-        await database.close()
 
 
 async def _fill(settings: Settings, database: Database, path: Path, options: RestoreOptions) -> Restored:
@@ -280,11 +256,8 @@ def _restore_base(
 
 
 async def _calm(url: str, options: RestoreOptions, moment: datetime | None) -> tuple[Restored, list[Finding]]:
-    database = Database(url, connections_max=1)
-    try:
+    async with connected(url) as database:
         return await restore_backup.in_place(database, options, moment), await _finish(database)
-    finally:
-        await database.close()
 
 
 async def _finish(database: Database) -> list[Finding]:
@@ -299,13 +272,11 @@ async def _finish(database: Database) -> list[Finding]:
         for one in CHECKS:
             findings.append(await runs.run_check(connection, one))
             auditing()
-    await runs.record(database, actor(), started_at, findings)
+    await runs.record(database, actor().name, started_at, findings)
     return findings
 
 
-def _show_restored(
-    source: str, found: Restored, findings: list[Finding], *, nothing_since: bool, as_json: bool
-) -> None:
+def _show_restored(source: str, found: Restored, findings: list[Finding], *, nothing_since: bool) -> None:
     broken = [finding.check.name for finding in findings if finding.rows]
     shown: Mapping[str, Any] = {
         "restored": source,
@@ -316,26 +287,22 @@ def _show_restored(
         "audit": "broken" if broken else "ok",
         "broken": broken,
     }
-    show(shown, as_json=as_json, title="Restored.")
-    if not as_json:
-        for line in _advice(found, nothing_since=nothing_since):
-            click.echo(line)
+    show(shown, title="Restored.")
+    if not wants_json():
+        _advise(found, nothing_since=nothing_since)
     if broken:
         fail(f"{len(broken)} of {len(findings)} promises are broken: `tumira audit` shows where.")
 
 
-def _advice(found: Restored, *, nothing_since: bool) -> list[str]:
+def _advise(found: Restored, *, nothing_since: bool) -> None:
     if nothing_since:
-        return ["Everything goes on as it stood: start `tumira serve`."]
-    lines = []
+        click.echo("Everything goes on as it stood: start `tumira serve`.")
+        return
     if found.held:
-        lines.append(
+        click.echo(
             "The messages held are unconfirmed: they may have been sent since, and are not sent again."
         )
-    lines.append(
-        "Everybody has to sign in again. Run `tumira reconcile` to find payments that came in since,"
-    )
-    lines.append(
+    click.echo("Everybody has to sign in again. Run `tumira reconcile` to find payments that came in since,")
+    click.echo(
         "and repeat what was revoked or erased since: keys, endpoints, numbers. Then start `tumira serve`."
     )
-    return lines

@@ -13,8 +13,16 @@ from typing import Any, Final
 
 import click
 
-from tumira.audit_log import Actor
-from tumira.cli.output import actor, json_option, plainly, show, show_all, tell, with_database
+from tumira.cli.output import (
+    actor,
+    database_command,
+    in_database,
+    plain_command,
+    show,
+    show_all,
+    tell,
+    wants_json,
+)
 from tumira.core.errors import OperatorError
 from tumira.delivery import carrier_url, manage_carriers
 from tumira.delivery.bind_check import check_bind
@@ -62,10 +70,9 @@ def carrier() -> None:
     metavar="FILE",
     help="Read the password from the first line of FILE, or of standard input if it is -.",
 )
-@json_option
-@plainly
+@plain_command
 def carrier_add(
-    *, name: str, url: str, countries: str | None, priority: int, password_file: str | None, as_json: bool
+    *, name: str, url: str, countries: str | None, priority: int, password_file: str | None
 ) -> None:
     """Add a carrier, or change the one of this name; it may be away meanwhile.
 
@@ -83,7 +90,6 @@ def carrier_add(
         countries=listed,
         priority=priority,
         password=_read_password(url, password_file),
-        as_json=as_json,
     )
 
 
@@ -114,7 +120,7 @@ def _read_line(password_file: str) -> str:
         raise OperatorError(f"The file of --password-file cannot be read ({reason}).") from None
 
 
-@with_database
+@in_database
 async def _add(
     database: Database,
     *,
@@ -123,55 +129,50 @@ async def _add(
     countries: Sequence[str] | None,
     priority: int,
     password: str | None,
-    as_json: bool,
 ) -> None:
     simulated = await manage_carriers.list_simulated(database)
     added = await manage_carriers.add_carrier(
-        database, name, url, countries, priority, actor=Actor(actor()), password=password
+        database, name, url, countries, priority, actor=actor(), password=password
     )
     _tell_simulated(simulated, await manage_carriers.list_simulated(database))
     states = await manage_carriers.list_carriers(database)
-    shown = next((_carrier(one, as_json=as_json) for one in states if one.carrier.name == name), {})
+    shown = next((_carrier(one) for one in states if one.carrier.name == name), {})
     title = "Carrier added." if added else "Carrier changed; the workers follow in a moment."
-    show({**shown, "added": added}, as_json=as_json, title=title)
+    show({**shown, "added": added}, title=title)
 
 
 @carrier.command("list")
-@json_option
-@with_database
-async def carrier_list(database: Database, *, as_json: bool) -> None:
+@database_command
+async def carrier_list(database: Database) -> None:
     """List the carriers, those used first in front, and how each is."""
     states = await manage_carriers.list_carriers(database)
     show_all(
-        [_carrier(one, as_json=as_json) for one in states],
-        as_json=as_json,
+        [_carrier(one) for one in states],
         empty="No carriers: `tumira carrier add` adds one.",
     )
 
 
 @carrier.command("remove")
 @click.argument("name")
-@json_option
-@with_database
-async def carrier_remove(database: Database, *, name: str, as_json: bool) -> None:
+@database_command
+async def carrier_remove(database: Database, *, name: str) -> None:
     """Take a carrier out of use; its receipts still count when it is added again."""
     simulated = await manage_carriers.list_simulated(database)
-    await manage_carriers.remove_carrier(database, name, actor=Actor(actor()))
+    await manage_carriers.remove_carrier(database, name, actor=actor())
     _tell_simulated(simulated, await manage_carriers.list_simulated(database))
-    show({"name": name, "removed": True}, as_json=as_json, title="Carrier removed.")
+    show({"name": name, "removed": True}, title="Carrier removed.")
 
 
 @carrier.command("test")
 @click.argument("name")
-@json_option
-@with_database
-async def carrier_test(database: Database, *, name: str, as_json: bool) -> None:
+@database_command
+async def carrier_test(database: Database, *, name: str) -> None:
     """Bind to a carrier from here, ask whether it is there, and unbind; nothing is sent."""
     found = await manage_carriers.get_carrier(database, name)
     tried = await check_bind(found.settings)
     settings = found.settings
     place = {"host": settings.host, "port": settings.port, "tls": settings.tls}
-    show({"name": name, **place, **asdict(tried)}, as_json=as_json, title="The carrier answers.")
+    show({"name": name, **place, **asdict(tried)}, title="The carrier answers.")
 
 
 def _tell_simulated(before: Collection[str], after: Collection[str]) -> None:
@@ -188,12 +189,12 @@ def _tell_simulated(before: Collection[str], after: Collection[str]) -> None:
         )
 
 
-def _carrier(state: CarrierState, *, as_json: bool) -> Mapping[str, Any]:
+def _carrier(state: CarrierState) -> Mapping[str, Any]:
     countries = state.carrier.countries
     return {
         "name": state.carrier.name,
         "url": carrier_url.write(state.carrier.settings),
-        "countries": "all" if countries is None and not as_json else countries,
+        "countries": "all" if countries is None and not wants_json() else countries,
         "priority": state.carrier.priority,
         "health": str(state.health),
         "bound": sum(bind.state == BindState.BOUND for bind in state.binds),

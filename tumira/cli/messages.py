@@ -7,14 +7,15 @@ from typing import Any, Final
 
 import click
 
-from tumira.cli.output import json_option, show, show_all, with_database
+from tumira.cli.output import IdType, database_command, show, show_all, wants_json
 from tumira.core import money
 from tumira.core.errors import OperatorError
-from tumira.core.ids import ACCOUNT, BATCH, MESSAGE, MessageId, read_id, write_id
+from tumira.core.ids import MESSAGE, MessageId
 from tumira.delivery.store import timeline as timelines
 from tumira.delivery.store.timeline import Timeline, TimelineEntry
 from tumira.postgres.pool import Database
 
+MESSAGE_ID: Final = IdType(MESSAGE, "a message", "it looks like msg_06dkxr2j0e3z0….")
 # Labels of the events in a message's history; a final status is its own label.
 HAPPENED: Final[Mapping[str, str]] = {
     "queued": "accepted and queued",
@@ -33,26 +34,15 @@ HAPPENED: Final[Mapping[str, str]] = {
 }
 
 
-class MessageIdType(click.ParamType[MessageId]):
-    name = "msg_…"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> MessageId:
-        identifier = read_id(MESSAGE, value)
-        if identifier is None:
-            self.fail(f"{value!r} is not a message's id; it looks like msg_06dkxr2j0e3z0….", param, ctx)
-        return MessageId(identifier)
-
-
 @click.group()
 def message() -> None:
     """Follow a message."""
 
 
 @message.command("show")
-@click.argument("message_id", type=MessageIdType())
-@json_option
-@with_database
-async def message_show(database: Database, *, message_id: MessageId, as_json: bool) -> None:
+@click.argument("message_id", type=MESSAGE_ID)
+@database_command
+async def message_show(database: Database, *, message_id: MessageId) -> None:
     """Show a message, without its text, and all that happened to it."""
     async with database.connection() as connection:
         timeline = await timelines.read(connection, message_id)
@@ -60,27 +50,27 @@ async def message_show(database: Database, *, message_id: MessageId, as_json: bo
         raise OperatorError(
             "There is no such message; look it up in its batch, and mind that old weeks are dropped."
         )
-    if as_json:
+    if wants_json():
         entries = [_entry(entry) for entry in timeline.entries]
-        show({**_head(timeline), "timeline": entries}, as_json=True)
+        show({**_head(timeline), "timeline": entries})
         return
-    head = _head(timeline)
-    show({**head, "cost": f"{head['cost']} USD", "reference": timeline.reference}, as_json=False)
+    cost = f"{money.write(timeline.cost)} USD"
+    show({**_head(timeline), "cost": cost, "reference": timeline.reference})
     click.echo()
-    show_all([_row(timeline, entry) for entry in timeline.entries], as_json=False, empty="")
+    show_all([_row(timeline, entry) for entry in timeline.entries])
 
 
 def _head(timeline: Timeline) -> Mapping[str, Any]:
     return {
-        "message_id": write_id(MESSAGE, timeline.message_id),
-        "batch_id": write_id(BATCH, timeline.batch_id),
-        "account_id": write_id(ACCOUNT, timeline.account_id),
+        "message_id": timeline.message_id,
+        "batch_id": timeline.batch_id,
+        "account_id": timeline.account_id,
         "to": timeline.recipient,
         "country": timeline.country,
         "status": timeline.status,
         "failure_reason": timeline.failure_reason,
         "segments": timeline.segments,
-        "cost": money.write(timeline.cost),
+        "cost": timeline.cost,
     }
 
 
@@ -99,20 +89,16 @@ def _row(timeline: Timeline, entry: TimelineEntry) -> Mapping[str, str]:
 
 
 def _details(timeline: Timeline, entry: TimelineEntry) -> list[str]:
-    details = []
-    if entry.part is not None and timeline.segments > 1:
-        details.append(f"part {entry.part} of {timeline.segments}")
-    if entry.attempt:
-        details.append(f"resend {entry.attempt}")
-    if entry.carrier is not None:
-        details.append(entry.carrier)
-    if entry.state is not None:
-        details.append(entry.state)
-    if entry.error is not None:
-        details.append(f"error {entry.error}")
-    if entry.detail is not None:
-        details.append(entry.detail)
-    return details
+    is_part = entry.part is not None and timeline.segments > 1
+    details = (
+        f"part {entry.part} of {timeline.segments}" if is_part else None,
+        f"resend {entry.attempt}" if entry.attempt else None,
+        entry.carrier,
+        entry.state,
+        None if entry.error is None else f"error {entry.error}",
+        entry.detail,
+    )
+    return [detail for detail in details if detail is not None]
 
 
 def _time(at: datetime | None) -> str:

@@ -11,7 +11,7 @@ from typing import ParamSpec
 
 import click
 
-from tumira.cli.output import fail, plainly, show, tell
+from tumira.cli.output import fail, plain_command, show, tell, wants_json
 from tumira.core.errors import OPERATOR_EXIT_CODE, OperatorError, TemporaryOperatorError
 from tumira.core.settings import Settings
 from tumira.core.shutdown import Stopping
@@ -34,7 +34,7 @@ def node_command(command: Callable[Parameters, None]) -> Callable[Parameters, No
         except OperatorError as error:
             fail(str(error), OPERATOR_EXIT_CODE)
 
-    return plainly(run)
+    return plain_command(run)
 
 
 @contextmanager
@@ -71,9 +71,9 @@ def warn_of_public_simulator(settings: Settings) -> None:
         )
 
 
-def say_started(who: str, started: Mapping[str, str], *, quiet: bool, as_json: bool) -> None:
-    if as_json:
-        show(started, as_json=True)
+def say_started(who: str, started: Mapping[str, str], *, quiet: bool) -> None:
+    if wants_json():
+        show(started)
     elif not quiet:
         where = f" on {started['url']}" if "url" in started else ""
         click.echo(f"{who} runs{where}. Press Ctrl-C to stop.")

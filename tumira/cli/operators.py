@@ -5,9 +5,7 @@ from typing import Any, Final
 
 import click
 
-from tumira.audit_log import Actor
-from tumira.cli.output import actor, json_option, load_settings, show, show_all, with_database
-from tumira.core.ids import OPERATOR, write_id
+from tumira.cli.output import actor, database_command, load_settings, show, show_all, wants_json
 from tumira.identity import operators as operator_access
 from tumira.identity.store import operators
 from tumira.identity.store.operators import Operator, Role
@@ -33,50 +31,43 @@ def operator() -> None:
     show_default=True,
     help="A viewer looks at everything and changes nothing.",
 )
-@json_option
-@with_database
-async def operator_create(database: Database, *, phone: str, name: str, role: str, as_json: bool) -> None:
+@database_command
+async def operator_create(database: Database, *, phone: str, name: str, role: str) -> None:
     """Add an operator and print their one-time password, which is kept nowhere."""
-    password = await operator_access.create(
-        database, phone=phone, name=name, role=Role(role), actor=Actor(actor())
-    )
-    _show_password(await _find(database, phone), password, "Operator added.", as_json=as_json)
+    password = await operator_access.create(database, phone=phone, name=name, role=Role(role), actor=actor())
+    _show_password(await _find(database, phone), password, "Operator added.")
 
 
 @operator.command("list")
-@json_option
-@with_database
-async def operator_list(database: Database, *, as_json: bool) -> None:
+@database_command
+async def operator_list(database: Database) -> None:
     """List operators, also removed ones."""
     async with database.connection() as connection:
         found = await operators.list_all(connection, OPERATORS_MAX)
     show_all(
         [_listed(one) for one in found],
-        as_json=as_json,
         empty="No operators yet: `tumira operator create` adds one.",
-        left_out=("operator_id",),
+        columns="phone name role second_factor seen_at created_at removed_at",
     )
 
 
 @operator.command("reset")
 @phone_option
-@json_option
-@with_database
-async def operator_reset(database: Database, *, phone: str, as_json: bool) -> None:
+@database_command
+async def operator_reset(database: Database, *, phone: str) -> None:
     """Give an operator a new one-time password; their sessions and second factor end."""
-    password = await operator_access.reset(database, phone=phone, actor=Actor(actor()))
-    _show_password(await _find(database, phone), password, "Password reset.", as_json=as_json)
+    password = await operator_access.reset(database, phone=phone, actor=actor())
+    _show_password(await _find(database, phone), password, "Password reset.")
 
 
 @operator.command("remove")
 @phone_option
-@json_option
-@with_database
-async def operator_remove(database: Database, *, phone: str, as_json: bool) -> None:
+@database_command
+async def operator_remove(database: Database, *, phone: str) -> None:
     """Revoke an operator's access; their sessions end immediately."""
     removed = await _find(database, phone)
-    await operator_access.remove(database, phone=phone, actor=Actor(actor()))
-    show({**_operator(removed), "removed": True}, as_json=as_json, title="Operator removed.")
+    await operator_access.remove(database, phone=phone, actor=actor())
+    show({**_operator(removed), "removed": True}, title="Operator removed.")
 
 
 async def _find(database: Database, phone: str) -> Operator:
@@ -84,9 +75,9 @@ async def _find(database: Database, phone: str) -> Operator:
         return await operator_access.get_operator(connection, phone)
 
 
-def _show_password(found: Operator, password: str, title: str, *, as_json: bool) -> None:
-    show({**_operator(found), "password": password}, as_json=as_json, title=title)
-    if not as_json:
+def _show_password(found: Operator, password: str, title: str) -> None:
+    show({**_operator(found), "password": password}, title=title)
+    if not wants_json():
         hours = int(operator_access.ONE_TIME_FOR.total_seconds()) // 3600
         click.echo(
             f"The password is valid once, within {hours} hours, at {load_settings().public_url}/operator: it "
@@ -96,10 +87,10 @@ def _show_password(found: Operator, password: str, title: str, *, as_json: bool)
 
 def _operator(one: Operator) -> Mapping[str, Any]:
     return {
-        "operator_id": write_id(OPERATOR, one.id),
+        "operator_id": one.id,
         "phone": one.phone,
         "name": one.name,
-        "role": one.role.value,
+        "role": one.role,
     }
 
 

@@ -7,19 +7,21 @@ import json
 import os
 import sys
 import unicodedata
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, date, datetime, tzinfo
 from decimal import Decimal
-from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar
+from uuid import UUID
 
 import asyncpg
 import click
 
-from tumira.core import money
+from tumira.audit_log import Actor
+from tumira.core import ids, money
 from tumira.core import settings as config
 from tumira.core.errors import OperatorError
-from tumira.core.ids import ACCOUNT, KEY, AccountId, KeyId, read_id
+from tumira.core.ids import read_id, write_id
 from tumira.core.settings import Settings
 from tumira.postgres.pool import Database
 from tumira.runtime import open_database, prepare
@@ -27,7 +29,34 @@ from tumira.runtime import open_database, prepare
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_AS_JSON: Final = "tumira.as_json"
+# How an id is written, by the name under which it is shown.
+_PREFIXES: Final[Mapping[str, str]] = {
+    "account_id": ids.ACCOUNT,
+    "batch_id": ids.BATCH,
+    "endpoint_id": ids.ENDPOINT,
+    "event_id": ids.EVENT,
+    "key_id": ids.KEY,
+    "message_id": ids.MESSAGE,
+    "operator_id": ids.OPERATOR,
+    "template_id": ids.TEMPLATE,
+    "top_up_id": ids.TOP_UP,
+    "topup_id": ids.TOP_UP,
+    "voucher_id": ids.VOUCHER,
+}
+
+
+def _note_json(context: click.Context, _option: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click calls it
+    context.meta[_AS_JSON] = value
+
+
+_json_option = click.option(
+    "--json", is_flag=True, expose_value=False, callback=_note_json, help="Print JSON."
+)
+
+
+def wants_json() -> bool:
+    return bool(click.get_current_context().meta.get(_AS_JSON))
 
 
 def tell(line: str) -> None:
@@ -43,11 +72,12 @@ def fail(problem: str, exit_code: int = 1) -> NoReturn:
     sys.exit(exit_code)
 
 
-def plainly(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """End a command with one line that says what is wrong, instead of a traceback."""
+def plain_command(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Give a command `--json`, and end it with one line that says what is wrong, instead of a traceback."""
 
+    @_json_option
     @functools.wraps(command)
-    def said_plainly(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         try:
             return command(*args, **kwargs)
         except OperatorError as error:
@@ -59,33 +89,45 @@ def plainly(command: Callable[Parameters, Result]) -> Callable[Parameters, Resul
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             fail(f"{type(error).__name__}: {' '.join(str(error).split())}")
 
-    return said_plainly
+    return run
 
 
-def with_database(
+def in_database(
+    function: Callable[Concatenate[Database, Parameters], Awaitable[Result]],
+) -> Callable[Parameters, Result]:
+    """Open the database, with the current schema, around a function."""
+
+    async def run(url: str, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        await prepare(url, tell)
+        async with connected(url, 2) as database:
+            return await function(database, *args, **kwargs)
+
+    @functools.wraps(function)
+    def opened(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with open_database(load_settings(), tell) as url:
+            return asyncio.run(run(url, *args, **kwargs))
+
+    return opened
+
+
+def database_command(
     command: Callable[Concatenate[Database, Parameters], Awaitable[Result]],
 ) -> Callable[Parameters, Result]:
-    """Open the database, with the current schema, around a command."""
-
-    @functools.wraps(command)
-    def opened(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        settings = config.load()
-        with open_database(settings, tell) as url:
-            return asyncio.run(_run(url, *args, **kwargs))
-
-    async def _run(url: str, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        await prepare(url, tell)
-        database = Database(url, connections_max=2)
-        try:
-            return await command(database, *args, **kwargs)
-        finally:
-            await database.close()
-
-    return plainly(opened)
+    return plain_command(in_database(command))
 
 
-def show(value: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
-    if as_json:
+@asynccontextmanager
+async def connected(url: str, connections_max: int = 1) -> AsyncIterator[Database]:
+    database = Database(url, connections_max=connections_max)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+def show(value: Mapping[str, Any], title: str = "") -> None:
+    value = _write("", value)
+    if wants_json():
         click.echo(_json(value))
         return
     if title:
@@ -96,22 +138,43 @@ def show(value: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
 
 
 def show_all(
-    values: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str, left_out: Collection[str] = ()
+    values: Sequence[Mapping[str, Any]],
+    *,
+    empty: str = "",
+    columns: str = "",
+    for_people: Mapping[str, Callable[[Any], Any]] | None = None,
 ) -> None:
-    """Print a list of objects; for people as a table without the columns that would make it too wide."""
-    if as_json:
+    """Print a list of objects; for people as a table, with the columns that fit on a line."""
+    values = _write("", values)
+    if wants_json():
         click.echo(_json(values))
         return
     if not values:
         click.echo(empty)
         return
-    names = [name for name in values[0] if name not in left_out]
+    names = columns.split() or list(values[0])
+    written = for_people or {}
     rows = [[name.replace("_", " ") for name in names]]
-    rows.extend([_plain(value[name]) for name in names] for value in values)
+    rows.extend([_plain(written.get(name, _same)(value[name])) for name in names] for value in values)
     widths = [max(_width(row[place]) for row in rows) for place in range(len(names))]
     for row in rows:
         cells = (cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True))
         click.echo("  ".join(cells).rstrip())
+
+
+def _same(item: Any) -> Any:
+    return item
+
+
+def _write(name: str, item: Any) -> Any:
+    """Write ids by the name under which they are shown, and amounts with four decimals."""
+    if isinstance(item, Mapping):
+        return {key: _write(key, part) for key, part in item.items()}
+    if isinstance(item, list | tuple):
+        return [_write(name, part) for part in item]
+    if isinstance(item, UUID):
+        return write_id(_PREFIXES[name], item)
+    return money.write(item) if isinstance(item, Decimal) else item
 
 
 def _json(value: Any) -> str:
@@ -144,12 +207,12 @@ def _width(text: str) -> int:
     )
 
 
-def actor() -> str:
-    """Return the name of the user at the command line, for the audit log."""
+def actor() -> Actor:
+    """Return the user at the command line, for the audit log."""
     try:
-        return f"cli:{getpass.getuser()}"
+        return Actor(f"cli:{getpass.getuser()}")
     except (KeyError, OSError):
-        return f"cli:{os.geteuid()}"
+        return Actor(f"cli:{os.geteuid()}")
 
 
 def load_settings() -> Settings:
@@ -174,21 +237,45 @@ class AmountType(click.ParamType[Decimal]):
         return -amount if minus else amount
 
 
-class AccountIdType(click.ParamType[AccountId]):
-    name = "acc_…"
+class IdType(click.ParamType[UUID]):
+    """An id of one kind, such as `acc_…`."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> AccountId:
-        identifier = read_id(ACCOUNT, value)
+    def __init__(self, prefix: str, noun: str, hint: str) -> None:
+        self.name = f"{prefix}…"
+        self._prefix = prefix
+        self._problem = f"is not {noun}'s id; {hint}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> UUID:
+        identifier = read_id(self._prefix, value)
         if identifier is None:
-            self.fail(f"{value!r} is not an account's id; `tumira account list` shows them.", param, ctx)
-        return AccountId(identifier)
+            self.fail(f"{value!r} {self._problem}", param, ctx)
+        return identifier
 
 
-class KeyIdType(click.ParamType[KeyId]):
-    name = "key_…"
+ACCOUNT_ID: Final = IdType(ids.ACCOUNT, "an account", "`tumira account list` shows them.")
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> KeyId:
-        identifier = read_id(KEY, value)
-        if identifier is None:
-            self.fail(f"{value!r} is not a key's id; `tumira key list` shows them.", param, ctx)
-        return KeyId(identifier)
+
+class DayType(click.ParamType[date]):
+    name = "day"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> date:
+        try:
+            return datetime.strptime(value, "%Y-%m-%d").date()  # noqa: DTZ007 - a day has no time zone
+        except ValueError:
+            self.fail(f"{value!r} is not a day, such as 2027-01-31.", param, ctx)
+
+
+class TimeType(click.ParamType[datetime]):
+    """A time as ISO 8601 writes it, in a default zone where it names none."""
+
+    def __init__(self, name: str, zone: tzinfo, problem: str) -> None:
+        self.name = name
+        self._zone = zone
+        self._problem = problem
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        try:
+            at = datetime.fromisoformat(value)
+            return (at.replace(tzinfo=self._zone) if at.tzinfo is None else at).astimezone(UTC)
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} {self._problem}", param, ctx)

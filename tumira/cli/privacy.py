@@ -6,8 +6,7 @@ from typing import Any, Final
 
 import click
 
-from tumira.audit_log import Actor
-from tumira.cli.output import actor, json_option, show, tell, with_database
+from tumira.cli.output import actor, database_command, show, tell, wants_json
 from tumira.core.ids import ACCOUNT, write_id
 from tumira.operations.erasure import erase as erase_number
 from tumira.operations.erasure.requests import Erasure
@@ -31,9 +30,8 @@ class _Progress:
 @click.option("--number", "text", required=True, help="Whose number, with its country code.")
 @click.option("--note", default="", help="Who asked, and when; without the number itself.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be erased.")
-@json_option
-@with_database
-async def erase(database: Database, *, text: str, note: str, dry_run: bool, as_json: bool) -> None:
+@database_command
+async def erase(database: Database, *, text: str, note: str, dry_run: bool) -> None:
     """Forget a recipient's number, in the messages of all accounts and wherever else it stands.
 
     Ids, amounts, countries, statuses and times stay. What is under way ends first: the worker erases it then.
@@ -45,15 +43,12 @@ async def erase(database: Database, *, text: str, note: str, dry_run: bool, as_j
         erasure = await erase_number.rehearse(database, subject)
     else:
         erasure = await erase_number.erase_number(
-            database, subject, note=note, actor=Actor(actor()), tell=_Progress().tell
+            database, subject, note=note, actor=actor(), tell=_Progress().tell
         )
-    shown = _shown(erasure, owners, dry_run=dry_run)
-    if as_json:
-        show(shown, as_json=True)
-        return
-    show(shown, as_json=False, title=_title(erasure, dry_run=dry_run))
-    for line in _left(erasure, owners, dry_run=dry_run):
-        click.echo(line)
+    show(_shown(erasure, owners, dry_run=dry_run), title=_title(erasure, dry_run=dry_run))
+    if not wants_json():
+        for line in _left(erasure, owners, dry_run=dry_run):
+            click.echo(line)
 
 
 def _shown(erasure: Erasure, owners: Owners, *, dry_run: bool) -> Mapping[str, Any]:
@@ -65,7 +60,7 @@ def _shown(erasure: Erasure, owners: Owners, *, dry_run: bool) -> Mapping[str, A
         "accounts": len(erasure.accounts),
         "waiting": erasure.waiting,
         "finished": erasure.finished_at is not None,
-        "account_id": None if owners.account_id is None else write_id(ACCOUNT, owners.account_id),
+        "account_id": owners.account_id,
     }
 
 

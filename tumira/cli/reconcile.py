@@ -6,15 +6,14 @@ from typing import Any, Final
 
 import click
 
-from tumira.cli.output import json_option, load_settings, show, tell, with_database
-from tumira.cli.vouchers import DayType
+from tumira.cli.output import DayType, database_command, load_settings, show, tell, wants_json
 from tumira.core.days import local_day, local_midnight
 from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, TOP_UP, write_id
 from tumira.postgres.pool import Database
 from tumira.topups.providers.registry import open_providers
 from tumira.topups.reconcile import Period, Reconciler, ReconcileReport
-from tumira.topups.reconcile_rules import Difference, Unanswered
+from tumira.topups.reconcile_rules import Difference
 from tumira.topups.states import Method
 
 DAYS: Final = 31
@@ -38,10 +37,9 @@ INCOMPLETE: Final = 3
     multiple=True,
     help="Can be repeated; all by default.",
 )
-@json_option
-@with_database
+@database_command
 async def reconcile(
-    database: Database, *, first: date | None, last: date | None, methods: Sequence[str], as_json: bool
+    database: Database, *, first: date | None, last: date | None, methods: Sequence[str]
 ) -> None:
     """Compare top-ups with the records of the providers and the chain; changes nothing.
 
@@ -63,8 +61,8 @@ async def reconcile(
     finally:
         for provider in providers.values():
             await provider.close()
-    if as_json:
-        show(_report(report, first, last, ways), as_json=True)
+    if wants_json():
+        show(_report(report, first, last, ways))
     else:
         _print(report, first, last)
     if report.differences or report.unknown:
@@ -75,33 +73,26 @@ def _report(report: ReconcileReport, first: date, last: date, ways: Sequence[Met
     return {
         "from": first.isoformat(),
         "to": last.isoformat(),
-        "methods": [way.value for way in ways],
+        "methods": ways,
         "ok": not report.differences,
         "complete": not report.unknown,
         "top_ups": report.top_ups,
         "asked": report.asked,
         "deposits": report.deposits,
         "differences": [_difference(one) for one in report.differences],
-        "could_not_be_asked": [_unknown(one) for one in report.unknown],
+        "could_not_be_asked": [{"topup_id": one.top_up_id, "problem": one.problem} for one in report.unknown],
         "unchecked": [{"count": count, "why": why} for why, count in sorted(report.unchecked.items())],
     }
 
 
 def _difference(one: Difference) -> Mapping[str, Any]:
     return {
-        "kind": one.kind.value,
-        "topup_id": None if one.top_up_id is None else write_id(TOP_UP, one.top_up_id),
-        "account_id": None if one.account_id is None else write_id(ACCOUNT, one.account_id),
+        "kind": one.kind,
+        "topup_id": one.top_up_id,
+        "account_id": one.account_id,
         "ours": one.ours,
         "theirs": one.theirs,
         "do": one.advice,
-    }
-
-
-def _unknown(one: Unanswered) -> Mapping[str, Any]:
-    return {
-        "topup_id": None if one.top_up_id is None else write_id(TOP_UP, one.top_up_id),
-        "problem": one.problem,
     }
 
 

@@ -16,7 +16,7 @@ from tumira.cli.nodes import (
     warn_of_private_webhooks,
     warn_of_public_simulator,
 )
-from tumira.cli.output import json_option, load_settings, show, tell
+from tumira.cli.output import load_settings, show, tell, wants_json
 from tumira.cli.tools import own_command
 from tumira.core.errors import OperatorError, TemporaryOperatorError
 from tumira.core.settings import Settings
@@ -31,9 +31,8 @@ PORT_WAIT_S: Final = 5.0
 
 
 @click.command()
-@json_option
 @node_command
-def serve(*, as_json: bool) -> None:
+def serve() -> None:
     """Run everything on this machine: PostgreSQL, web, worker and simulator."""
     settings = load_settings()
     check_keys(settings)
@@ -42,7 +41,7 @@ def serve(*, as_json: bool) -> None:
         _check_ports(settings, stopping)
         warn_of_private_webhooks(settings)
         warn_of_public_simulator(settings)
-        node_processes.serve(settings, stopping, tell, lambda: _welcome(settings, as_json=as_json))
+        node_processes.serve(settings, stopping, tell, lambda: _welcome(settings))
     tell("Stopped.")
 
 
@@ -81,14 +80,14 @@ def _check_web_port(settings: Settings, stopping: Stopping) -> None:
         raise
 
 
-def _welcome(settings: Settings, *, as_json: bool) -> None:
+def _welcome(settings: Settings) -> None:
     url = settings.public_url
     # The page is for callers on this machine, whatever stands in front of it for the others.
     shown_at = url if settings.simulator_public else settings.local_url
     simulator_url = None if settings.simulator_port is None else f"{shown_at}/simulator"
-    if as_json:
+    if wants_json():
         ready = {"status": "ready", "version": VERSION, "url": url, "api": f"{url}/api/v1"}
-        show(ready | {"simulator": simulator_url}, as_json=True)
+        show(ready | {"simulator": simulator_url})
         return
     where = "from TUMIRA_DATABASE_URL" if settings.database_url else f"embedded, in {settings.data_dir}"
     click.echo(f"""

@@ -7,7 +7,7 @@ import click
 import uvloop
 
 from tumira.cli.nodes import node_command, quiet_option, say_started, until_stopped
-from tumira.cli.output import json_option, load_settings
+from tumira.cli.output import load_settings
 from tumira.core.settings import PORT_MAX, SIMULATOR_PORT, Settings
 from tumira.core.shutdown import Stopping
 from tumira.runtime import configure_logging
@@ -25,7 +25,6 @@ from tumira.simulator.smsc import check_port, run_smsc
     "--misbehave", multiple=True, metavar="NAME[=VALUE]", help="Misbehave in a way; may be given again."
 )
 @quiet_option
-@json_option
 @node_command
 def simulator(
     *,
@@ -34,7 +33,6 @@ def simulator(
     rate: int | None,
     misbehave: Sequence[str],
     quiet: bool,
-    as_json: bool,
 ) -> None:
     """Run the simulator alone: a carrier that speaks SMPP and delivers to the handsets on its page."""
     settings = load_settings()
@@ -45,7 +43,7 @@ def simulator(
     port = port or settings.simulator_port or SIMULATOR_PORT
     check_port(port)
     started = {"status": "started", "url": f"smpp://127.0.0.1:{port}"}
-    say = partial(say_started, "The simulator", started, quiet=quiet, as_json=as_json)
+    say = partial(say_started, "The simulator", started, quiet=quiet)
     with until_stopped() as stopping:
         uvloop.run(_simulator(settings, port, delay_ms, chosen, stopping, say))
 

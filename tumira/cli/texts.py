@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tumira.cli.output import json_option, plainly, show, tell
+from tumira.cli.output import plain_command, show, tell, wants_json
 from tumira.content.check import show_reasons
 from tumira.content.classifier import classify
 from tumira.core.errors import OperatorError
@@ -16,28 +16,26 @@ from tumira.pricing.segments import measure
 
 @click.command()
 @click.argument("text", required=False)
-@json_option
-@plainly
-def segments(*, text: str | None, as_json: bool) -> None:
+@plain_command
+def segments(*, text: str | None) -> None:
     """Count the segments of TEXT, or of each JSON line with a `text` on standard input."""
     if text is None:
         _answer_lines(_segments)
     else:
-        show(_segments(text), as_json=as_json)
+        show(_segments(text))
 
 
 @click.command()
 @click.argument("text", required=False)
-@json_option
-@plainly
-def screen(*, text: str | None, as_json: bool) -> None:
+@plain_command
+def screen(*, text: str | None) -> None:
     """Tell whether TEXT, or each JSON line with a `text` on standard input, is promotional."""
     if text is None:
         _answer_lines(_screened)
-    elif as_json:
+    elif wants_json():
         _write_line(_screened(text))
     else:
-        show(_for_people(_screened(text)), as_json=False)
+        show(_for_people(_screened(text)))
 
 
 def _answer_lines(answer: Callable[[str], Mapping[str, Any]]) -> None:

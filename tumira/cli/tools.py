@@ -14,11 +14,20 @@ import click
 from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import Scope
 from tumira.accounts.open_account import open_account
-from tumira.audit_log import Actor
-from tumira.cli.output import actor, fail, json_option, load_settings, plainly, show, tell, with_database
+from tumira.cli.output import (
+    actor,
+    database_command,
+    fail,
+    in_database,
+    load_settings,
+    plain_command,
+    show,
+    tell,
+    wants_json,
+)
 from tumira.core import money
 from tumira.core.errors import OperatorError
-from tumira.core.ids import ACCOUNT, KEY, write_id
+from tumira.core.ids import ACCOUNT, write_id
 from tumira.core.settings import Settings
 from tumira.identity import manage_accounts, manage_keys
 from tumira.operations.audit import runs
@@ -32,9 +41,8 @@ DEMO_BALANCE: Final = Decimal(10)
 
 
 @click.command()
-@json_option
-@with_database
-async def audit(database: Database, *, as_json: bool) -> None:
+@database_command
+async def audit(database: Database) -> None:
     """Prove that the money adds up and that no message is lost."""
     findings = []
     started_at = datetime.now(UTC)
@@ -42,12 +50,12 @@ async def audit(database: Database, *, as_json: bool) -> None:
         for check in CHECKS:
             finding = await runs.run_check(connection, check)
             findings.append(finding)
-            if not as_json:
+            if not wants_json():
                 click.echo(f"{'ok    ' if not finding.rows else 'BROKEN'}  {check.promise}")
                 for row in finding.rows:
                     click.echo("        " + json.dumps(printable(row)))
     broken = [finding for finding in findings if finding.rows]
-    if as_json:
+    if wants_json():
         checks = [
             {
                 "name": finding.check.name,
@@ -58,15 +66,14 @@ async def audit(database: Database, *, as_json: bool) -> None:
             for finding in findings
         ]
         click.echo(json.dumps({"ok": not broken, "checks": checks}))
-    await runs.record(database, actor(), started_at, findings)
+    await runs.record(database, actor().name, started_at, findings)
     if broken:
         fail(f"{len(broken)} of {len(findings)} promises are broken; the rows above show where.")
 
 
 @click.command()
-@json_option
-@plainly
-def demo(*, as_json: bool) -> None:
+@plain_command
+def demo() -> None:
     """Make an account with a key and a balance, and print a first message to send."""
     settings = load_settings()
     if settings.database_url is not None:
@@ -76,11 +83,11 @@ def demo(*, as_json: bool) -> None:
         )
     if not answers(settings, "/healthz"):
         tell(f"Tumira does not run yet: start `{own_command()} serve` before you send.")
-    _demo(settings=settings, as_json=as_json)
+    _demo(settings=settings)
 
 
-@with_database
-async def _demo(database: Database, *, settings: Settings, as_json: bool) -> None:
+@in_database
+async def _demo(database: Database, *, settings: Settings) -> None:
     async with database.connection() as connection:
         account = await accounts.find_by_phone(connection, DEMO_PHONE)
     if account is None:
@@ -91,23 +98,23 @@ async def _demo(database: Database, *, settings: Settings, as_json: bool) -> Non
             business="Demo",
             balance=DEMO_BALANCE,
             rate_limit=60,
-            actor=actor(),
+            actor=actor().name,
         )
     elif account.balance < 1:
-        account = await manage_accounts.credit(database, account.id, DEMO_BALANCE, note="Demo", actor=actor())
-    key_id, key = await manage_keys.create_key(
-        database, account.id, "Demo", list(Scope), actor=Actor(actor())
-    )
+        account = await manage_accounts.credit(
+            database, account.id, DEMO_BALANCE, note="Demo", actor=actor().name
+        )
+    key_id, key = await manage_keys.create_key(database, account.id, "Demo", list(Scope), actor=actor())
     curl = _curl(settings.public_url, key)
-    if as_json:
+    if wants_json():
         shown = {
-            "account_id": write_id(ACCOUNT, account.id),
-            "balance": money.write(account.balance),
-            "key_id": write_id(KEY, key_id),
+            "account_id": account.id,
+            "balance": account.balance,
+            "key_id": key_id,
             "key": key,
             "curl": curl,
         }
-        show(shown, as_json=True)
+        show(shown)
         return
     click.echo(f"Account {write_id(ACCOUNT, account.id)}, balance {money.write(account.balance)} USD.")
     click.echo("Paste this to send a first message to two numbers. The answer names the batch; look it up at")

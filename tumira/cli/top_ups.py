@@ -7,20 +7,19 @@ from typing import Any, Final
 
 import click
 
-from tumira.audit_log import Actor
 from tumira.cli.output import (
-    AccountIdType,
+    ACCOUNT_ID,
     AmountType,
+    IdType,
     actor,
-    json_option,
+    database_command,
     load_settings,
     show,
     show_all,
-    with_database,
+    wants_json,
 )
-from tumira.core import money
 from tumira.core.errors import OperatorError
-from tumira.core.ids import ACCOUNT, TOP_UP, AccountId, TopUpId, read_id, write_id
+from tumira.core.ids import TOP_UP, AccountId, TopUpId
 from tumira.core.settings.payments import Payments
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
@@ -34,21 +33,10 @@ from tumira.topups.usdt.addresses import network_name, payment_link, with_checks
 from tumira.topups.usdt.deposit_rules import Deposit
 from tumira.topups.voucher_pins import TYPED_MAX, Issuer
 
+TOP_UP_ID: Final = IdType(TOP_UP, "a top-up", "`tumira topup list` shows them.")
 LIST_MAX: Final = 10_000
 PAGE: Final = 500
 DEPOSITS_SHOWN: Final = 100
-
-_NOT_THERE: Final = "There is no such top-up; `tumira topup list` shows them."
-
-
-class TopUpIdType(click.ParamType[TopUpId]):
-    name = "top_…"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> TopUpId:
-        identifier = read_id(TOP_UP, value)
-        if identifier is None:
-            self.fail(f"{value!r} is not a top-up's id; `tumira topup list` shows them.", param, ctx)
-        return TopUpId(identifier)
 
 
 @click.group()
@@ -57,7 +45,7 @@ def topup() -> None:
 
 
 @topup.command("start")
-@click.option("--account", "account_id", type=AccountIdType(), required=True)
+@click.option("--account", "account_id", type=ACCOUNT_ID, required=True)
 @click.option("--method", type=click.Choice([one.value for one in Method]), required=True)
 @click.option("--amount", type=AmountType(), help="USD, for paynow.")
 @click.option(
@@ -74,8 +62,7 @@ def topup() -> None:
 @click.option(
     "--value", type=AmountType(), help="What the voucher is worth, in rand, where its issuer does not say."
 )
-@json_option
-@with_database
+@database_command
 async def topup_start(
     database: Database,
     *,
@@ -86,7 +73,6 @@ async def topup_start(
     wallet: str,
     provider: str | None,
     value: Decimal | None,
-    as_json: bool,
 ) -> None:
     """Start a top-up of an account; the PIN of a voucher is read from standard input."""
     payments = load_settings().payments
@@ -103,7 +89,7 @@ async def topup_start(
                 database, payments, account_id, Issuer(provider), _read_pin(), value=value, phone=phone
             )
     started = await _find(database, top_up_id)
-    show({**_top_up(started), **where}, as_json=as_json, title="Top-up started.")
+    show({**_top_up(started), **where}, title="Top-up started.")
 
 
 async def _start_usdt(
@@ -130,7 +116,7 @@ def _read_pin() -> str:
 
 
 @topup.command("list")
-@click.option("--account", "account_id", type=AccountIdType(), help="Only this account's.")
+@click.option("--account", "account_id", type=ACCOUNT_ID, help="Only this account's.")
 @click.option(
     "--state",
     "states",
@@ -146,8 +132,7 @@ def _read_pin() -> str:
     help="Can be repeated.",
 )
 @click.option("--limit", type=click.IntRange(1, LIST_MAX), default=100, show_default=True)
-@json_option
-@with_database
+@database_command
 async def topup_list(
     database: Database,
     *,
@@ -155,7 +140,6 @@ async def topup_list(
     states: Sequence[str],
     methods: Sequence[str],
     limit: int,
-    as_json: bool,
 ) -> None:
     """List top-ups, newest first; `--state doubt` shows those that you have to decide."""
     wanted = [TopUpState(one) for one in states] or list(TopUpState)
@@ -167,18 +151,8 @@ async def topup_list(
         found = await _list_of_account(database, account_id, wanted, ways, limit)
     show_all(
         [_top_up(one) for one in found],
-        as_json=as_json,
         empty="No such top-ups.",
-        left_out=(
-            "paid",
-            "rate",
-            "rate_on",
-            "phone",
-            "reference",
-            "reason",
-            "owed",
-            "finished_at",
-        ),
+        columns="topup_id account_id method provider state amount currency asked problem created_at",
     )
 
 
@@ -202,10 +176,9 @@ async def _list_of_account(
 
 
 @topup.command("show")
-@click.argument("top_up_id", type=TopUpIdType())
-@json_option
-@with_database
-async def topup_show(database: Database, *, top_up_id: TopUpId, as_json: bool) -> None:
+@click.argument("top_up_id", type=TOP_UP_ID)
+@database_command
+async def topup_show(database: Database, *, top_up_id: TopUpId) -> None:
     """Show a top-up: its state, what its provider gave us, and the deposits that it credited."""
     found = await _find(database, top_up_id)
     async with database.connection() as connection:
@@ -220,42 +193,39 @@ async def topup_show(database: Database, *, top_up_id: TopUpId, as_json: bool) -
         "has_change": found.sealed_change is not None,
     }
     rows = [_deposit(one) for one in credited]
-    if as_json:
-        show({**shown, "kept": dict(found.kept), "deposits": rows}, as_json=True)
+    if wants_json():
+        show({**shown, "kept": found.kept, "deposits": rows})
         return
-    show({**shown, **found.kept}, as_json=False)
+    show({**shown, **found.kept})
     if rows:
         click.echo("\nDeposits")
-        show_all(rows, as_json=False, empty="", left_out=("sender", "address"))
+        show_all(rows, columns="tx_hash log_index usdt block_number state seen_at")
 
 
 @topup.command("look")
-@click.argument("top_up_id", type=TopUpIdType())
-@json_option
-@with_database
-async def topup_look(database: Database, *, top_up_id: TopUpId, as_json: bool) -> None:
+@click.argument("top_up_id", type=TOP_UP_ID)
+@database_command
+async def topup_look(database: Database, *, top_up_id: TopUpId) -> None:
     """Have a worker poll the provider of a top-up and apply its answer."""
     found = await _find(database, top_up_id)
     if not can_poll(found):
         raise OperatorError(
             "Nobody can be asked about it; `tumira reconcile` compares it with the chain or our own vouchers."
         )
-    await poll_again(database, top_up_id, Actor(actor()))
+    await poll_again(database, top_up_id, actor())
     show(
         _top_up(await _find(database, top_up_id)),
-        as_json=as_json,
         title="A worker polls the provider within a second or two.",
     )
 
 
 @topup.command("resolve")
-@click.argument("top_up_id", type=TopUpIdType())
+@click.argument("top_up_id", type=TOP_UP_ID)
 @click.option("--paid", type=AmountType(), help="What the provider took, in the top-up's currency.")
 @click.option("--not-paid", is_flag=True, help="The provider took nothing.")
 @click.option("--reference", help="The provider's reference.")
 @click.option("--note", required=True, help="How you know.")
-@json_option
-@with_database
+@database_command
 async def topup_resolve(
     database: Database,
     *,
@@ -264,7 +234,6 @@ async def topup_resolve(
     not_paid: bool,
     reference: str | None,
     note: str,
-    as_json: bool,
 ) -> None:
     """Decide a top-up that is in doubt, or credit a top-up that was paid after it had ended."""
     if (paid is not None) == not_paid:
@@ -277,29 +246,29 @@ async def topup_resolve(
         paid=paid,
         provider_reference=reference,
         note=note.strip(),
-        actor=Actor(actor()),
+        actor=actor(),
     )
     title = "Credited." if settled.top_up.state is TopUpState.CREDITED else "Noted that nothing was paid."
-    show(_top_up(settled.top_up), as_json=as_json, title=title)
+    show(_top_up(settled.top_up), title=title)
 
 
 async def _find(database: Database, top_up_id: TopUpId) -> TopUp:
     async with database.connection() as connection:
         found = await top_ups.find_any(connection, top_up_id)
     if found is None:
-        raise OperatorError(_NOT_THERE)
+        raise OperatorError("There is no such top-up; `tumira topup list` shows them.")
     return found
 
 
 def _top_up(found: TopUp) -> Mapping[str, Any]:
     return {
-        "topup_id": write_id(TOP_UP, found.id),
-        "account_id": write_id(ACCOUNT, found.account_id),
-        "method": found.method.value,
+        "topup_id": found.id,
+        "account_id": found.account_id,
+        "method": found.method,
         "provider": found.provider,
-        "state": found.state.value,
-        "amount": None if found.amount is None else money.write(found.amount),
-        "currency": found.currency.value,
+        "state": found.state,
+        "amount": found.amount,
+        "currency": found.currency,
         "asked": None if found.asked is None else write_exact(found.asked),
         "paid": None if found.paid is None else write_exact(found.paid),
         "rate": write_exact(found.rate),
@@ -308,7 +277,7 @@ def _top_up(found: TopUp) -> Mapping[str, Any]:
         "reference": found.provider_reference,
         "reason": found.reason,
         "problem": found.problem,
-        "owed": money.write(found.owed),
+        "owed": found.owed,
         "created_at": found.created_at,
         "finished_at": found.finished_at,
     }
@@ -322,6 +291,6 @@ def _deposit(found: Deposit) -> Mapping[str, Any]:
         "sender": found.facts.sender,
         "usdt": write_exact(found.amount),
         "block_number": found.facts.block_number,
-        "state": found.state.value,
+        "state": found.state,
         "seen_at": found.seen_at,
     }

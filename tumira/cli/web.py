@@ -13,7 +13,7 @@ from tumira.cli.nodes import (
     until_stopped,
     warn_of_public_simulator,
 )
-from tumira.cli.output import json_option, load_settings, tell
+from tumira.cli.output import load_settings, tell
 from tumira.runtime import configure_logging, open_database, wait_until_prepared
 from tumira.server import listen
 from tumira.web import run_web
@@ -21,9 +21,8 @@ from tumira.web import run_web
 
 @click.command()
 @quiet_option
-@json_option
 @node_command
-def web(*, quiet: bool, as_json: bool) -> None:
+def web(*, quiet: bool) -> None:
     """Run the web faces alone: the API and its reference."""
     settings = load_settings()
     check_keys(settings)
@@ -37,5 +36,5 @@ def web(*, quiet: bool, as_json: bool) -> None:
     ):
         wait_until_prepared("web", url, tell, stopping)
         started = {"status": "started", "url": settings.public_url, "api": f"{settings.public_url}/api/v1"}
-        say = partial(say_started, "The web process", started, quiet=quiet, as_json=as_json)
+        say = partial(say_started, "The web process", started, quiet=quiet)
         uvloop.run(run_web(settings, url, listening, stopping, say))

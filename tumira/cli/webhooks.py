@@ -8,20 +8,21 @@ from typing import Any, Final
 import click
 
 from tumira import events
-from tumira.audit_log import Actor
 from tumira.cli.output import (
-    AccountIdType,
+    ACCOUNT_ID,
+    IdType,
+    TimeType,
     actor,
-    json_option,
+    database_command,
     load_settings,
     show,
     show_all,
     tell,
-    with_database,
+    wants_json,
 )
 from tumira.core.dns import Resolver
 from tumira.core.errors import OperatorError
-from tumira.core.ids import ACCOUNT, ENDPOINT, EVENT, AccountId, EndpointId, EventId, read_id, write_id
+from tumira.core.ids import ENDPOINT, EVENT, AccountId, EndpointId, EventId, write_id
 from tumira.postgres.pool import Database
 from tumira.webhooks import attempts, manage, replay, retries
 from tumira.webhooks import url as webhook_url
@@ -32,6 +33,9 @@ from tumira.webhooks.http_response import is_success
 from tumira.webhooks.manage import By
 from tumira.webhooks.retries import Backlog
 
+ENDPOINT_ID: Final = IdType(ENDPOINT, "an endpoint", "`tumira webhook list` shows them.")
+EVENT_ID: Final = IdType(EVENT, "an event", "it stands in `webhook-id`.")
+TIME: Final = TimeType("time", UTC, "is not a time such as 2026-11-15T08:30 or 2026-11-15.")
 LIST_MAX: Final = 10_000
 ATTEMPTS_MAX: Final = 1_000
 ANSWER_SHOWN: Final = 40
@@ -39,47 +43,8 @@ TEST_WAIT_S: Final = 20
 LOOK_S: Final = 0.1
 
 
-class EndpointIdType(click.ParamType[EndpointId]):
-    """An endpoint's id."""
-
-    name = "end_…"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> EndpointId:
-        identifier = read_id(ENDPOINT, value)
-        if identifier is None:
-            self.fail(f"{value!r} is not an endpoint's id; `tumira webhook list` shows them.", param, ctx)
-        return EndpointId(identifier)
-
-
-class EventIdType(click.ParamType[EventId]):
-    """An event's id, as in `webhook-id`."""
-
-    name = "evt_…"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> EventId:
-        identifier = read_id(EVENT, value)
-        if identifier is None:
-            self.fail(f"{value!r} is not an event's id; it stands in `webhook-id`.", param, ctx)
-        return EventId(identifier)
-
-
-class TimeType(click.ParamType[datetime]):
-    """A time, UTC where nothing else is said."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        if isinstance(value, datetime):
-            return value
-        try:
-            at = datetime.fromisoformat(value)
-            return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r} is not a time such as 2026-11-15T08:30 or 2026-11-15.", param, ctx)
-
-
 events_option = click.option("--events", "types", help="Such as message.delivered,message.failed; or `all`.")
-endpoint_argument = click.argument("endpoint_id", metavar="ENDPOINT", type=EndpointIdType())
+endpoint_argument = click.argument("endpoint_id", metavar="ENDPOINT", type=ENDPOINT_ID)
 
 
 @click.group()
@@ -88,12 +53,11 @@ def webhook() -> None:
 
 
 @webhook.command("add")
-@click.option("--account", "account_id", type=AccountIdType(), required=True)
+@click.option("--account", "account_id", type=ACCOUNT_ID, required=True)
 @click.option("--url", required=True, help="Where to send events, https only.")
 @events_option
 @click.option("--description", default="", help="What the endpoint is for.")
-@json_option
-@with_database
+@database_command
 async def webhook_add(
     database: Database,
     *,
@@ -101,7 +65,6 @@ async def webhook_add(
     url: str,
     types: str | None,
     description: str,
-    as_json: bool,
 ) -> None:
     """Add an endpoint; its secret is shown once."""
     await _check_url(url)
@@ -114,40 +77,26 @@ async def webhook_add(
         allow_private=_allow_private(),
         by=_operator(),
     )
-    shown = _endpoint(endpoint, Backlog(0, 0, 0))
-    shown = {"endpoint_id": shown["endpoint_id"], "secret": secret, **shown}
-    show(shown, as_json=as_json, title="Endpoint added. Copy the secret now: it is not shown again.")
+    shown = {"endpoint_id": endpoint.id, "secret": secret, **_endpoint(endpoint, Backlog(0, 0, 0))}
+    show(shown, title="Endpoint added. Copy the secret now: it is not shown again.")
 
 
 @webhook.command("list")
-@click.option("--account", "account_id", type=AccountIdType(), help="Only this account's.")
-@json_option
-@with_database
-async def webhook_list(database: Database, *, account_id: AccountId | None, as_json: bool) -> None:
+@click.option("--account", "account_id", type=ACCOUNT_ID, help="Only this account's.")
+@database_command
+async def webhook_list(database: Database, *, account_id: AccountId | None) -> None:
     """List endpoints, their states, and how many events wait for each."""
     found = await manage.list_endpoints(database, account_id, LIST_MAX)
     if not found and account_id is not None:
         await manage.check_account(database, account_id)
-    rows = [_endpoint(endpoint, waiting) for endpoint, waiting in found]
-    if not as_json:
-        # A list of types does not fit into a line.
-        rows = [{**row, "events": _in_short(row["events"])} for row in rows]
     show_all(
-        rows,
-        as_json=as_json,
+        [_endpoint(endpoint, waiting) for endpoint, waiting in found],
         empty="No endpoints yet: `tumira webhook add` adds one.",
-        left_out=(
-            "account_id",
-            "description",
-            "created_at",
-            "failures",
-            "failing_since",
-            "warning",
-            "sequence",
-            "last_delivery_at",
-        ),
+        columns="endpoint_id url events state waiting",
+        # A list of types does not fit into a line.
+        for_people={"events": lambda types: types[0] if len(types) == 1 else f"{len(types)} types"},
     )
-    if not as_json:
+    if not wants_json():
         for endpoint, _ in found:
             warning = manage.warning(endpoint)
             if warning is not None:
@@ -156,13 +105,11 @@ async def webhook_list(database: Database, *, account_id: AccountId | None, as_j
 
 @webhook.command("remove")
 @endpoint_argument
-@json_option
-@with_database
-async def webhook_remove(database: Database, *, endpoint_id: EndpointId, as_json: bool) -> None:
+@database_command
+async def webhook_remove(database: Database, *, endpoint_id: EndpointId) -> None:
     """Remove an endpoint and the events that wait for it."""
     removed = await manage.remove_endpoint(database, endpoint_id, by=_operator())
-    shown = {"endpoint_id": write_id(ENDPOINT, removed.id), "url": removed.url, "removed": True}
-    show(shown, as_json=as_json, title="Endpoint removed.")
+    show({"endpoint_id": removed.id, "url": removed.url, "removed": True}, title="Endpoint removed.")
 
 
 @webhook.command("change")
@@ -170,8 +117,7 @@ async def webhook_remove(database: Database, *, endpoint_id: EndpointId, as_json
 @click.option("--url", help="Send events there from now on.")
 @events_option
 @click.option("--description", help="What the endpoint is for.")
-@json_option
-@with_database
+@database_command
 async def webhook_change(
     database: Database,
     *,
@@ -179,7 +125,6 @@ async def webhook_change(
     url: str | None,
     types: str | None,
     description: str | None,
-    as_json: bool,
 ) -> None:
     """Change the URL, the events or the description of an endpoint."""
     if url is None and types is None and description is None:
@@ -196,52 +141,46 @@ async def webhook_change(
         allow_private=_allow_private(),
         by=_operator(),
     )
-    await _show(database, changed, as_json=as_json, title="Endpoint changed.")
+    await _show(database, changed, title="Endpoint changed.")
 
 
 @webhook.command("pause")
 @endpoint_argument
-@json_option
-@with_database
-async def webhook_pause(database: Database, *, endpoint_id: EndpointId, as_json: bool) -> None:
+@database_command
+async def webhook_pause(database: Database, *, endpoint_id: EndpointId) -> None:
     """Send nothing more to an endpoint; its events wait."""
     paused = await manage.pause_endpoint(database, endpoint_id, by=_operator())
-    await _show(database, paused, as_json=as_json, title="Paused; `tumira webhook resume` sends what waits.")
+    await _show(database, paused, title="Paused; `tumira webhook resume` sends what waits.")
 
 
 @webhook.command("resume")
 @endpoint_argument
 @click.option("--from-now", is_flag=True, help="Leave out what was missed; it can still be replayed.")
-@json_option
-@with_database
-async def webhook_resume(
-    database: Database, *, endpoint_id: EndpointId, from_now: bool, as_json: bool
-) -> None:
+@database_command
+async def webhook_resume(database: Database, *, endpoint_id: EndpointId, from_now: bool) -> None:
     """Send again to an endpoint that was paused or disabled, missed events included."""
     resumed = await manage.resume_endpoint(database, endpoint_id, from_now=from_now, by=_operator())
-    await _show(database, resumed, as_json=as_json, title="Resumed.")
+    await _show(database, resumed, title="Resumed.")
 
 
 @webhook.command("rotate")
 @endpoint_argument
-@json_option
-@with_database
-async def webhook_rotate(database: Database, *, endpoint_id: EndpointId, as_json: bool) -> None:
+@database_command
+async def webhook_rotate(database: Database, *, endpoint_id: EndpointId) -> None:
     """Give an endpoint a new secret; for 24 hours events are signed with the old one too."""
     rotated, secret = await manage.rotate_secret(database, endpoint_id, by=_operator())
     shown = {
-        "endpoint_id": write_id(ENDPOINT, rotated.id),
+        "endpoint_id": rotated.id,
         "secret": secret,
         "old_secret_until": rotated.old_secret_until,
     }
-    show(shown, as_json=as_json, title="Secret rotated. Copy the new one now: it is not shown again.")
+    show(shown, title="Secret rotated. Copy the new one now: it is not shown again.")
 
 
 @webhook.command("test")
 @endpoint_argument
-@json_option
-@with_database
-async def webhook_test(database: Database, *, endpoint_id: EndpointId, as_json: bool) -> None:
+@database_command
+async def webhook_test(database: Database, *, endpoint_id: EndpointId) -> None:
     """Have a worker send a test event to an endpoint, and show its answer."""
     event_id = await manage.send_test(database, endpoint_id)
     attempt: Attempt | None = None
@@ -255,7 +194,6 @@ async def webhook_test(database: Database, *, endpoint_id: EndpointId, as_json: 
         raise OperatorError(f"No worker sent the test within {TEST_WAIT_S} seconds: is one running?")
     show(
         _attempt(attempt),
-        as_json=as_json,
         title="Delivered." if is_success(attempt.status) else "Not delivered.",
     )
     if not is_success(attempt.status):
@@ -264,41 +202,32 @@ async def webhook_test(database: Database, *, endpoint_id: EndpointId, as_json: 
 
 @webhook.command("attempts")
 @endpoint_argument
-@click.option("--event", "event_id", type=EventIdType(), help="Only those of this event.")
+@click.option("--event", "event_id", type=EVENT_ID, help="Only those of this event.")
 @click.option("--limit", type=click.IntRange(1, ATTEMPTS_MAX), default=20, show_default=True)
-@json_option
-@with_database
+@database_command
 async def webhook_attempts(
-    database: Database, *, endpoint_id: EndpointId, event_id: EventId | None, limit: int, as_json: bool
+    database: Database, *, endpoint_id: EndpointId, event_id: EventId | None, limit: int
 ) -> None:
     """List the latest attempts at an endpoint, newest first, with the answers."""
     found = await manage.list_attempts(database, endpoint_id, event_id, limit)
-    rows = [_attempt(attempt) for attempt in found]
-    if not as_json:
-        rows = [
-            {
-                **row,
-                "at": f"{row['at']:%m-%d %H:%M:%S}",
-                "answer": " ".join(row["answer"].split())[:ANSWER_SHOWN],
-            }
-            for row in rows
-        ]
     show_all(
-        rows,
-        as_json=as_json,
+        [_attempt(attempt) for attempt in found],
         empty="Nothing was sent there yet: `tumira webhook test` tries it out.",
-        left_out=("endpoint_id", "sequence", "delivered", "next_at"),
+        columns="at event_id type attempt status duration_ms answer",
+        for_people={
+            "at": lambda at: f"{at:%m-%d %H:%M:%S}",
+            "answer": lambda answer: " ".join(answer.split())[:ANSWER_SHOWN],
+        },
     )
 
 
 @webhook.command("replay")
 @endpoint_argument
-@click.option("--event", "event_id", type=EventIdType(), help="One event.")
+@click.option("--event", "event_id", type=EVENT_ID, help="One event.")
 @click.option("--after", type=click.IntRange(0), help="Everything after this sequence number.")
-@click.option("--from", "from_at", type=TimeType(), help="Everything from this time on (UTC) …")
-@click.option("--until", "until_at", type=TimeType(), help="… to this one; now when left out.")
-@json_option
-@with_database
+@click.option("--from", "from_at", type=TIME, help="Everything from this time on (UTC) …")
+@click.option("--until", "until_at", type=TIME, help="… to this one; now when left out.")
+@database_command
 async def webhook_replay(
     database: Database,
     *,
@@ -307,7 +236,6 @@ async def webhook_replay(
     after: int | None,
     from_at: datetime | None,
     until_at: datetime | None,
-    as_json: bool,
 ) -> None:
     """Send events again: one, all after a sequence number, or those of some time."""
     if sum(one is not None for one in (event_id, after, from_at)) != 1:
@@ -324,9 +252,8 @@ async def webhook_replay(
         if until_at < from_at:
             raise OperatorError("--until is before --from: there is no time in between.")
         count = await replay.replay_between(database, endpoint_id, from_at, until_at)
-    shown = {"endpoint_id": write_id(ENDPOINT, endpoint_id), "events": count}
     title = "They are sent once more, those that it takes." if count else "There is nothing to send."
-    show(shown, as_json=as_json, title=title)
+    show({"endpoint_id": endpoint_id, "events": count}, title=title)
 
 
 async def _check_url(url: str) -> None:
@@ -354,23 +281,23 @@ def _types(text: str | None) -> list[str] | None:
 
 
 def _operator() -> By:
-    return By(Actor(actor()))
+    return By(actor())
 
 
 def _allow_private() -> bool:
     return load_settings().webhooks_allow_private
 
 
-async def _show(database: Database, endpoint: Endpoint, *, as_json: bool, title: str) -> None:
+async def _show(database: Database, endpoint: Endpoint, *, title: str) -> None:
     async with database.connection() as connection:
         waiting = await retries.count_backlog(connection, endpoint.id)
-    show(_endpoint(endpoint, waiting), as_json=as_json, title=title)
+    show(_endpoint(endpoint, waiting), title=title)
 
 
 def _endpoint(endpoint: Endpoint, waiting: Backlog) -> Mapping[str, Any]:
     return {
-        "endpoint_id": write_id(ENDPOINT, endpoint.id),
-        "account_id": write_id(ACCOUNT, endpoint.account_id),
+        "endpoint_id": endpoint.id,
+        "account_id": endpoint.account_id,
         "url": endpoint.url,
         "events": list(endpoint.types) if endpoint.types is not None else ["all"],
         "description": endpoint.description,
@@ -388,8 +315,8 @@ def _endpoint(endpoint: Endpoint, waiting: Backlog) -> Mapping[str, Any]:
 def _attempt(attempt: Attempt) -> Mapping[str, Any]:
     return {
         "at": attempt.at,
-        "endpoint_id": write_id(ENDPOINT, attempt.endpoint_id),
-        "event_id": write_id(EVENT, attempt.event_id),
+        "endpoint_id": attempt.endpoint_id,
+        "event_id": attempt.event_id,
         "sequence": attempt.sequence,
         "type": attempt.type,
         "attempt": attempt.number,
@@ -399,7 +326,3 @@ def _attempt(attempt: Attempt) -> Mapping[str, Any]:
         "next_at": attempt.next_at,
         "answer": attempt.problem or attempt.answer,
     }
-
-
-def _in_short(types: list[str]) -> str:
-    return types[0] if len(types) == 1 else f"{len(types)} types"

@@ -13,7 +13,7 @@ from tumira.cli.nodes import (
     until_stopped,
     warn_of_private_webhooks,
 )
-from tumira.cli.output import json_option, load_settings, tell
+from tumira.cli.output import load_settings, tell
 from tumira.core.settings import Settings
 from tumira.core.shutdown import Stopping
 from tumira.postgres.pool import KEY_LOOKUPS, Database
@@ -23,9 +23,8 @@ from tumira.worker import run_worker
 
 @click.command()
 @quiet_option
-@json_option
 @node_command
-def worker(*, quiet: bool, as_json: bool) -> None:
+def worker(*, quiet: bool) -> None:
     """Run the worker alone: it hands messages over, takes receipts, sends webhooks and mails, takes money."""
     settings = load_settings()
     configure_logging(settings.log_level)
@@ -33,7 +32,7 @@ def worker(*, quiet: bool, as_json: bool) -> None:
         warn_of_private_webhooks(settings)
     with until_stopped() as stopping, open_database(settings, tell, stopping.heed) as url:
         wait_until_prepared("worker", url, tell, stopping)
-        say = partial(say_started, "The worker", {"status": "started"}, quiet=quiet, as_json=as_json)
+        say = partial(say_started, "The worker", {"status": "started"}, quiet=quiet)
         uvloop.run(_worker(settings, url, stopping, say))
 
 

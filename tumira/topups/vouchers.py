@@ -22,16 +22,16 @@ class Voucher:
     tail: str
     amount: Decimal
     state: VoucherState
-    note: str
-    issued_by: str
-    created_at: datetime
-    expires_at: datetime | None
-    voided_at: datetime | None
-    voided_by: str | None
-    void_note: str | None
     top_up_id: TopUpId | None
     # Who used it.
     account_id: AccountId | None
+    note: str
+    expires_at: datetime | None
+    issued_by: str
+    created_at: datetime
+    voided_at: datetime | None
+    voided_by: str | None
+    void_note: str | None
 
 
 def _select(rest: str) -> Statement:
