@@ -31,7 +31,6 @@ from tumira.topups.providers.paynow_messages import Wallet
 from tumira.topups.settle import settle
 from tumira.topups.start import start_paynow
 from tumira.topups.states import OPEN_STATES, FailureReason, Paid, ProviderAnswer, TopUp, TopUpState
-from tumira.topups.worker import order_of
 
 COPIES: Final = 25
 FIVE: Final = Decimal(5)
@@ -134,9 +133,7 @@ async def bring_all(world: PaynowWorld, top_up_id: TopUpId) -> Counter[str]:
             return str((await client.post(address, content=body)).status_code)
 
         async def poll() -> str:
-            return await bring(
-                await world.provider.poll(order_of(await world.find(top_up_id), datetime.now(UTC)))
-            )
+            return await bring(await world.provider.poll(await world.find(top_up_id), datetime.now(UTC)))
 
         copies = [bring(Paid(str(payment.number), FIVE)) for _ in range(COPIES)]
         outcomes = await asyncio.gather(poll(), *copies, *(tell() for _ in range(COPIES)))
@@ -194,7 +191,7 @@ async def bring_unguarded(world: PaynowWorld, top_up_id: TopUpId) -> None:
 async def paid_top_up(world: PaynowWorld) -> tuple[AccountId, TopUpId]:
     world.paynow.outcomes[LOCAL] = Outcome("Paid")
     account_id, top_up_id = await world.begin()
-    await world.provider.start(order_of(await world.find(top_up_id), datetime.now(UTC)))
+    await world.provider.start(await world.find(top_up_id))
     return account_id, top_up_id
 
 

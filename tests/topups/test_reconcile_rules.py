@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.support.topups.top_ups import FIVE, new_top_up
 from tumira.core.ids import TOP_UP, AccountId, TopUpId, new_id, write_id
 from tumira.topups.reconcile_rules import (
     Difference,
@@ -35,7 +36,6 @@ from tumira.topups.states import (
 )
 from tumira.topups.usdt.deposit_rules import ChainDeposit, Deposit, DepositState
 
-FIVE: Final = Decimal(5)
 ACCOUNT: Final = AccountId(new_id(1))
 TOP: Final = TopUpId(new_id(2))
 NAME: Final = write_id(TOP_UP, TOP)
@@ -44,18 +44,8 @@ PAID: Final = Paid("9510", FIVE)
 
 def ours(state: TopUpState, **changes: Any) -> TopUp:
     came = FIVE if state in {TopUpState.CREDITED, TopUpState.REVERSED} else None
-    facts: dict[str, Any] = dict.fromkeys(TopUp.__slots__) | {
-        "id": TOP,
-        "account_id": ACCOUNT,
-        "state": state,
-        "currency": Currency.USD,
-        "paid": came,
-        "amount": came,
-        "rate": Decimal(1),
-        "owed": Decimal(0),
-        "provider_reference": came and "9510",
-    }
-    return TopUp(**(facts | changes))
+    facts = {"paid": came, "amount": came, "provider_reference": came and "9510", **changes}
+    return new_top_up(id=TOP, account_id=ACCOUNT, state=state, **facts)
 
 
 # What a provider says, and in which states that is another thing than we say.

@@ -399,7 +399,7 @@ async def test_a_claim_says_whether_the_provider_may_have_been_asked_before(
         assert await claim(0) is True
         await top_ups.postpone(connection, top_up_id, 60)
         assert await claim(0) is None
-        await top_ups.stop_polling(connection, top_up_id)
+        await top_ups.postpone(connection, top_up_id, None)
         await top_ups.mark_due(connection, top_up_id)
     assert await claim(60) is True
     assert (await read(database, top_up_id)).tries == 4

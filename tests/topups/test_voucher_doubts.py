@@ -17,7 +17,7 @@ from tumira.topups import store as top_ups
 from tumira.topups.settle import resolve
 from tumira.topups.states import FailureReason, TopUp, TopUpState
 from tumira.topups.voucher_pins import Issuer
-from tumira.topups.worker import LEASE_S, order_of
+from tumira.topups.worker import LEASE_S
 
 TAKEN_WITHOUT_ANSWER: Final = (Twist.CUT, Twist.ERROR, Twist.NONSENSE, Twist.UNSURE)
 NOT_TAKEN: Final = (Twist.CUT_BEFORE, Twist.ERROR_BEFORE, Twist.UNSURE_BEFORE)
@@ -171,8 +171,10 @@ async def test_a_worker_that_dies_at_any_step_neither_loses_nor_doubles_anything
                 (claimed,) = await top_ups.claim_due(connection, {issuer: 1}, LEASE_S)
             if turn < asked:
                 provider = world.providers[issuer]
-                order = order_of(claimed.top_up, world.database.clock.now())
-                await (provider.poll(order) if claimed.was_asked else provider.start(order))
+                if claimed.was_asked:
+                    await provider.poll(claimed.top_up, world.database.clock.now())
+                else:
+                    await provider.start(claimed.top_up)
         seen = await world.decide(top_up_id)
         if issuer is Issuer.OTT and asked == 0:
             # It is not asked twice, and so never was.

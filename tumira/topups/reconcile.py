@@ -31,7 +31,7 @@ from tumira.topups.states import InDoubt, Method, ProviderAnswer, TopUp, TopUpSt
 from tumira.topups.usdt import deposits
 from tumira.topups.usdt import store as usdt_store
 from tumira.topups.usdt.chain import blocks_between, deposits_on_chain
-from tumira.topups.worker import CALL_S, order_of, provider_key
+from tumira.topups.worker import CALL_S, provider_key
 
 CALLS_MAX: Final = 4
 PAGE: Final = 200
@@ -237,7 +237,7 @@ class Reconciler:
 async def _poll(provider: Provider, top_up: TopUp, now: datetime) -> ProviderAnswer:
     try:
         async with asyncio.timeout(CALL_S):
-            return await provider.poll(order_of(top_up, now))
+            return await provider.poll(top_up, now)
     except TimeoutError:
         return Unreachable(f"no answer within {CALL_S:.0f} seconds")
     except Exception as error:  # noqa: BLE001 - a fault of ours; the others are compared all the same

@@ -113,11 +113,10 @@ async def _leave(
         return
     is_over = before.finished_at is not None and now - before.finished_at > LOOKED_AFTER_FOR
     may_tell = isinstance(answer, Unreachable) or (isinstance(answer, InDoubt) and not answer.is_last)
-    if before.state is not TopUpState.REVERSED and may_tell and not is_over:
-        # A notice said that something changed, and the poll has not told yet what.
-        await top_ups.postpone(connection, before.id, poll_delay_s(max(1, before.tries)))
-    else:
-        await top_ups.stop_polling(connection, before.id)
+    # A notice said that something changed, and the poll has not told yet what.
+    asks_again = before.state is not TopUpState.REVERSED and may_tell and not is_over
+    wait_s = poll_delay_s(max(1, before.tries)) if asks_again else None
+    await top_ups.postpone(connection, before.id, wait_s)
 
 
 async def _carry_out(connection: Connection, before: TopUp, step: TopUpUpdate) -> None:

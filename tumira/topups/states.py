@@ -121,6 +121,10 @@ class TopUp:
     created_at: datetime
     finished_at: datetime | None
 
+    def age(self, now: datetime) -> timedelta:
+        """Return the time since the provider was, or may have been, asked for the money."""
+        return now - (self.asked_at or now)
+
 
 @dataclass(frozen=True, slots=True)
 class StillPending:

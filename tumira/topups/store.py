@@ -227,15 +227,13 @@ async def mark_due(connection: Connection, top_up_id: TopUpId) -> None:
     await SQL_MARK_DUE.rows(connection, top_up_id=top_up_id)
 
 
-async def postpone(connection: Connection, top_up_id: TopUpId, wait_s: float) -> None:
-    await SQL_POSTPONE.rows(connection, top_up_id=top_up_id, wait=timedelta(seconds=wait_s))
+async def postpone(connection: Connection, top_up_id: TopUpId, wait_s: float | None) -> None:
+    """Set when a top-up is polled next; None for never."""
+    await SQL_POSTPONE.rows(connection, top_up_id=top_up_id, wait=_interval(wait_s))
 
 
-SQL_STOP_POLLING: Final = Statement("UPDATE top_ups SET due_at = NULL WHERE id = %(top_up_id)s")
-
-
-async def stop_polling(connection: Connection, top_up_id: TopUpId) -> None:
-    await SQL_STOP_POLLING.rows(connection, top_up_id=top_up_id)
+def _interval(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
 
 
 SQL_NOTE_PROBLEM: Final = Statement("UPDATE top_ups SET problem = %(problem)s WHERE id = %(top_up_id)s")
@@ -293,7 +291,7 @@ async def mark(connection: Connection, top_up_id: TopUpId, step: TopUpUpdate) ->
     values |= {
         "top_up_id": top_up_id,
         "kept": json.dumps(dict(step.kept)),
-        "wait": None if step.wait_s is None else timedelta(seconds=step.wait_s),
+        "wait": _interval(step.wait_s),
         "is_open": step.state in OPEN_STATES,
     }
     await SQL_MARK.rows(connection, **values)

@@ -42,12 +42,12 @@ class Issuer(StrEnum):
     @property
     def title(self) -> str:  # type: ignore[override]
         """Return the name that customers know."""
-        return _FACTS[self].title
+        return _TITLES[self]
 
     @property
     def pin_length(self) -> int:
         """Return the number of digits of a PIN, or of characters of a code."""
-        return _FACTS[self].pin_length
+        return 12 if self is Issuer.OTT else CODE_LENGTH
 
     @property
     def needs_value(self) -> bool:
@@ -60,17 +60,11 @@ class Issuer(StrEnum):
         return self is Issuer.OTT
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    title: str
-    pin_length: int
-
-
-_FACTS: Final[Mapping[Issuer, _Facts]] = {
-    Issuer.ONE_VOUCHER: _Facts("1Voucher", 16),
-    Issuer.OTT: _Facts("OTT voucher", 12),
-    Issuer.BLU: _Facts("Blu Voucher", 16),
-    Issuer.OWN: _Facts("Tumira voucher", CODE_LENGTH),
+_TITLES: Final[Mapping[Issuer, str]] = {
+    Issuer.ONE_VOUCHER: "1Voucher",
+    Issuer.OTT: "OTT voucher",
+    Issuer.BLU: "Blu Voucher",
+    Issuer.OWN: "Tumira voucher",
 }
 
 

@@ -7,7 +7,6 @@ polled for the outcome, and never asked for the money again.
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Final
 
 import structlog
@@ -17,7 +16,7 @@ from tumira.core.ids import TOP_UP, write_id
 from tumira.core.loops import forever, log_failure
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
-from tumira.topups.providers import Order, Provider
+from tumira.topups.providers import Provider
 from tumira.topups.settle import Settled, settle
 from tumira.topups.states import (
     FailureReason,
@@ -48,21 +47,6 @@ _RECORD_PAUSE_S: Final = 1.0
 _PROVIDER_KEYS: Final[Sequence[str]] = [Method.PAYNOW, *(one for one in Issuer if one is not Issuer.OWN)]
 
 _log: Final = structlog.get_logger()
-
-
-def order_of(top_up: TopUp, now: datetime) -> Order:
-    """Return a top-up as its provider needs it; `now` is the database's clock."""
-    return Order(
-        id=top_up.id,
-        provider=top_up.provider,
-        asked=top_up.asked,
-        rate=top_up.rate,
-        phone=top_up.phone,
-        email=top_up.kept.get("email"),
-        sealed_pin=top_up.sealed_pin,
-        kept=top_up.kept,
-        age=now - (top_up.asked_at or now),
-    )
 
 
 def provider_key(top_up: TopUp) -> str:
@@ -129,10 +113,11 @@ class TopUpWorker:
         if not claimed.was_asked and asyncio.get_running_loop().time() > start_before:
             # This process was suspended: another worker may poll it as lost, so the money is not asked for.
             return Unreachable("it was not asked for in time")
-        order = order_of(claimed.top_up, self._database.clock.now())
         try:
             async with asyncio.timeout(CALL_S):
-                return await (provider.poll(order) if claimed.was_asked else provider.start(order))
+                if claimed.was_asked:
+                    return await provider.poll(claimed.top_up, self._database.clock.now())
+                return await provider.start(claimed.top_up)
         except TimeoutError:
             return InDoubt(f"no answer within {CALL_S:.0f} seconds")
 

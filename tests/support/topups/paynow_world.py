@@ -5,10 +5,9 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 import httpx
 import uvicorn
@@ -19,12 +18,11 @@ from tests.support.processes.service import NO_TLS, Caller
 from tests.support.sending.batchers import broken_promises
 from tests.support.topups.paynow_server import Payment, PaynowServer
 from tumira.accounts import store as accounts
-from tumira.core.ids import TOP_UP, TopUpId, new_id, write_id
+from tumira.core.ids import TOP_UP, TopUpId, write_id
 from tumira.core.settings.payments import Payments
 from tumira.dashboard.pages.paynow_notice import routes
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
-from tumira.topups.providers import Order
 from tumira.topups.providers.paynow import PaynowProvider
 from tumira.topups.providers.paynow_messages import Wallet, local_phone
 from tumira.topups.start import start_paynow
@@ -33,25 +31,6 @@ from tumira.topups.worker import TopUpWorker
 
 PHONE: Final = "+263771200001"
 FIVE: Final = Decimal(5)
-
-
-def new_order(wallet: Wallet = Wallet.ECOCASH, **changes: Any) -> Order:
-    order = Order(
-        id=TopUpId(new_id(1_700_000_000_000)),
-        provider=wallet,
-        asked=FIVE,
-        rate=Decimal(1),
-        phone=PHONE if wallet.needs_phone else None,
-        email="owner@example.co.zw",
-        sealed_pin=None,
-        kept={},
-        age=timedelta(seconds=5),
-    )
-    return replace(order, **changes)
-
-
-def name_of(order: Order) -> str:
-    return write_id(TOP_UP, order.id)
 
 
 @dataclass(frozen=True, slots=True)

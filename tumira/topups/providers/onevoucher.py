@@ -7,29 +7,27 @@ reference gets the same answer for half an hour, which is how a lost answer is f
 import asyncio
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
 from tumira.core.settings.payments import OneVoucher
-from tumira.topups.providers import Order
-from tumira.topups.providers.http import ANSWER_S, HttpReply, NoAnswerError, ProviderClient
+from tumira.topups.providers.http import ANSWER_S, HttpReply, NoAnswerError
 from tumira.topups.providers.voucher import (
     FAILURES,
     FORBIDDEN,
     REPLAYED_FOR,
     TOO_LATE,
     ChangeNames,
+    VoucherProvider,
     not_sent,
-    open_pin,
-    paid_with_change,
     read_cents,
     read_code,
     read_object,
     read_reference,
     reference_of,
 )
-from tumira.topups.states import FailureReason, InDoubt, NotPaid, ProviderAnswer
-from tumira.topups.voucher_pins import Seal
+from tumira.topups.states import FailureReason, InDoubt, NotPaid, ProviderAnswer, TopUp
 
 # Success and most failures have HTTP status 200; this code in the body tells them apart.
 _TAKEN: Final = 0
@@ -54,47 +52,44 @@ _TOKEN_MARGIN_S: Final = 60
 _TOKEN_MAX_S: Final = 86_400
 
 
-class OneVoucherProvider:
+class OneVoucherProvider(VoucherProvider[OneVoucher]):
+    issuer = "Flash"
+
     def __init__(self, settings: OneVoucher, *, answer_s: float = ANSWER_S) -> None:
-        self._settings = settings
-        self._seal = Seal(settings.secret)
-        self._client = ProviderClient(answer_s=answer_s)
+        super().__init__(settings, answer_s=answer_s)
         self._token = ""
         self._token_until = 0.0
         self._asking_for_token = asyncio.Lock()
 
-    async def start(self, order: Order) -> ProviderAnswer:
-        return await self._redeem(order, is_first=True)
+    async def start(self, top_up: TopUp) -> ProviderAnswer:
+        return await self._redeem(top_up, is_first=True)
 
-    async def poll(self, order: Order) -> ProviderAnswer:
+    async def poll(self, top_up: TopUp, now: datetime) -> ProviderAnswer:
         """Repeat the call with the same reference, for as long as that gets the same answer."""
-        if order.age >= REPLAYED_FOR:
+        if top_up.age(now) >= REPLAYED_FOR:
             return InDoubt(TOO_LATE, is_last=True)
-        return await self._redeem(order, is_first=False)
+        return await self._redeem(top_up, is_first=False)
 
-    async def close(self) -> None:
-        await self._client.close()
-
-    async def _redeem(self, order: Order, *, is_first: bool) -> ProviderAnswer:
-        pin = open_pin(self._seal, order)
-        if pin is None or order.asked is None:
-            return not_sent("the PIN cannot be read with this access to Flash", is_first=is_first)
+    async def _redeem(self, top_up: TopUp, *, is_first: bool) -> ProviderAnswer:
+        pin = self._open_pin(top_up)
+        if pin is None or top_up.asked is None:
+            return not_sent(self._unreadable, is_first=is_first)
         try:
-            reply = await self._send(order, pin, order.asked)
+            reply = await self._send(top_up, pin, top_up.asked)
         except NoAnswerError as error:
             if error.may_have_arrived:
                 return InDoubt(f"Flash: {error.problem}")
             return not_sent(f"Flash: {error.problem}", is_first=is_first)
-        return self._read(order, pin, order.asked, reply, is_first=is_first)
+        return self._read(top_up, pin, top_up.asked, reply, is_first=is_first)
 
-    async def _send(self, order: Order, pin: str, asked: Decimal) -> HttpReply:
+    async def _send(self, top_up: TopUp, pin: str, asked: Decimal) -> HttpReply:
         body: dict[str, Any] = {
-            "reference": reference_of(order),
+            "reference": reference_of(top_up),
             "accountNumber": self._settings.account,
             "pin": pin,
             "amount": int(asked * 100),
         }
-        mobile = _MOBILE.fullmatch(order.phone or "")
+        mobile = _MOBILE.fullmatch(top_up.phone or "")
         if mobile is not None:
             body["mobileNumber"] = mobile[1]
         token = await self._get_token()
@@ -133,12 +128,12 @@ class OneVoucherProvider:
             return token
 
     def _read(
-        self, order: Order, pin: str, asked: Decimal, reply: HttpReply, *, is_first: bool
+        self, top_up: TopUp, pin: str, asked: Decimal, reply: HttpReply, *, is_first: bool
     ) -> ProviderAnswer:
         told = read_object(reply.body)
         code = read_code(told.get("responseCode"))
         if code == _TAKEN and reply.status in _OK:
-            return self._read_taken(order, pin, asked, told)
+            return self._read_taken(top_up, pin, asked, told)
         if code is not None and code in _REFUSALS and reply.status < FAILURES:
             if code in _SPENT and not is_first:
                 return InDoubt(
@@ -149,15 +144,15 @@ class OneVoucherProvider:
             return not_sent(f"Flash refuses our access ({reply.status})", is_first=is_first)
         return InDoubt(f"Flash answered {reply.status}, code {code}")
 
-    def _read_taken(self, order: Order, pin: str, asked: Decimal, told: Mapping[str, Any]) -> ProviderAnswer:
+    def _read_taken(self, top_up: TopUp, pin: str, asked: Decimal, told: Mapping[str, Any]) -> ProviderAnswer:
         amount = read_cents(told.get("amount"))
-        if told.get("reference", reference_of(order)) != reference_of(order):
+        if told.get("reference", reference_of(top_up)) != reference_of(top_up):
             return InDoubt("Flash answered for another reference")
         if amount is None or amount > asked:
             return InDoubt("Flash has taken it, and does not say plainly how much")
         change = told.get("voucher")
-        reference = read_reference(told.get("transactionId"), pin, reference_of(order))
-        return paid_with_change(order, self._seal, reference, amount, change, _CHANGE)
+        reference = read_reference(told.get("transactionId"), pin, reference_of(top_up))
+        return self._paid(top_up, reference, amount, change, _CHANGE)
 
 
 def _is_token(text: str) -> bool:

@@ -5,28 +5,35 @@ a separate call for the outcome.
 """
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from tumira.core.settings.payments import Ott
-from tumira.topups.providers import Order
-from tumira.topups.providers.http import ANSWER_S, HttpReply, NoAnswerError, ProviderClient
+from tumira.topups.providers.http import HttpReply, NoAnswerError
 from tumira.topups.providers.voucher import (
     FORBIDDEN,
-    check_value,
+    ValuedVoucherProvider,
     is_true,
     not_sent,
-    open_pin,
     read_code,
     read_object,
     read_rand,
     read_reference,
     reference_of,
 )
-from tumira.topups.states import TOP_UP_MAX, FailureReason, InDoubt, NotPaid, Paid, ProviderAnswer, to_usd
-from tumira.topups.voucher_pins import Seal, sign_for_ott
+from tumira.topups.states import (
+    TOP_UP_MAX,
+    FailureReason,
+    InDoubt,
+    NotPaid,
+    Paid,
+    ProviderAnswer,
+    TopUp,
+    to_usd,
+)
+from tumira.topups.voucher_pins import sign_for_ott
 
 _OK: Final = (200, 201)
 # Codes seen for mistakes of the customer; OTT publishes no list. Any other code leaves it in doubt.
@@ -36,45 +43,29 @@ _INDETERMINATE: Final = 1
 _UNDER_WAY_FOR: Final = timedelta(minutes=10)
 
 
-class OttProvider:
-    def __init__(self, settings: Ott, *, answer_s: float = ANSWER_S) -> None:
-        self._settings = settings
-        self._seal = Seal(settings.secret)
-        self._client = ProviderClient(answer_s=answer_s)
+class OttProvider(ValuedVoucherProvider[Ott]):
+    issuer = "OTT"
 
-    async def start(self, order: Order) -> ProviderAnswer:
-        pin = open_pin(self._seal, order)
-        if pin is None:
-            return not_sent("the PIN cannot be read with this access to OTT", is_first=True)
-        try:
-            value = await self._find_value(pin)
-        except NoAnswerError as error:
-            return not_sent(f"OTT: {error.problem}", is_first=True)
-        if not isinstance(value, Decimal):
-            return value
-        return check_value(value, order) or await self._remit(order, pin, value)
-
-    async def poll(self, order: Order) -> ProviderAnswer:
+    async def poll(self, top_up: TopUp, now: datetime) -> ProviderAnswer:
         """Poll for the outcome; the money is never asked for again."""
-        fields = {"uniqueReference": reference_of(order)}
+        fields = {"uniqueReference": reference_of(top_up)}
         try:
             reply = await self._call("CheckRemitVoucher", fields)
             told = read_object(reply.body)
             if reply.status in _OK and is_true(told.get("success")):
-                return _read_taken(order, told, open_pin(self._seal, order) or "", None)
-            return await self._check_voucher(order, reply, told)
+                return _read_taken(top_up, told, self._open_pin(top_up) or "", None)
+            return await self._check_voucher(top_up, now, reply, told)
         except NoAnswerError as error:
             return InDoubt(f"OTT: {error.problem}")
 
-    async def close(self) -> None:
-        await self._client.close()
-
-    async def _check_voucher(self, order: Order, reply: HttpReply, told: Mapping[str, Any]) -> ProviderAnswer:
+    async def _check_voucher(
+        self, top_up: TopUp, now: datetime, reply: HttpReply, told: Mapping[str, Any]
+    ) -> ProviderAnswer:
         """Judge what OTT does not confirm: a voucher that is whole was not taken."""
         code = read_code(told.get("errorCode"))
-        pin = open_pin(self._seal, order)
+        pin = self._open_pin(top_up)
         is_denied = reply.status in _OK and code is not None and code != _INDETERMINATE
-        can_tell = is_denied and order.age >= _UNDER_WAY_FOR
+        can_tell = is_denied and top_up.age(now) >= _UNDER_WAY_FOR
         if can_tell and pin is not None and isinstance(await self._find_value(pin), Decimal):
             return NotPaid(
                 FailureReason.NEVER_ARRIVED, f"OTT answered {code} to the check; the voucher is whole"
@@ -82,7 +73,6 @@ class OttProvider:
         return InDoubt(f"OTT answered {reply.status}, code {code} to the check")
 
     async def _find_value(self, pin: str) -> Decimal | ProviderAnswer:
-        """Return what a voucher is worth, or why nothing can be taken from it."""
         reply = await self._call("CheckVoucher", {"vendorID": self._settings.vendor, "voucherPIN": pin})
         told = read_object(reply.body)
         if reply.status in _OK and is_true(told.get("success")):
@@ -95,14 +85,14 @@ class OttProvider:
             return NotPaid(FailureReason.VOUCHER_NOT_VALID, f"OTT answered {code}")
         return not_sent(f"OTT answered {reply.status}, code {code}", is_first=True)
 
-    async def _remit(self, order: Order, pin: str, value: Decimal) -> ProviderAnswer:
-        reference = reference_of(order)
+    async def _accept(self, top_up: TopUp, pin: str, value: Decimal) -> ProviderAnswer:
+        reference = reference_of(top_up)
         fields = {
             # The customer, by our reference.
             "account": reference,
             "clientID": reference,
             "amount": f"{value:.2f}",
-            "mobile": (order.phone or "").removeprefix("+"),
+            "mobile": (top_up.phone or "").removeprefix("+"),
             "pin": pin,
             "uniqueReference": reference,
             "vendorID": self._settings.vendor,
@@ -115,7 +105,7 @@ class OttProvider:
             return not_sent(f"OTT: {error.problem}", is_first=True)
         told = read_object(reply.body)
         if reply.status in _OK and is_true(told.get("success")):
-            return _read_taken(order, told, pin, value)
+            return _read_taken(top_up, told, pin, value)
         code = read_code(told.get("errorCode"))
         if reply.status in _OK and code in _FAULTS_OF_CUSTOMER:
             return NotPaid(FailureReason.VOUCHER_NOT_VALID, f"OTT answered {code}")
@@ -134,13 +124,13 @@ class OttProvider:
         )
 
 
-def _read_taken(order: Order, told: Mapping[str, Any], pin: str, asked: Decimal | None) -> ProviderAnswer:
+def _read_taken(top_up: TopUp, told: Mapping[str, Any], pin: str, asked: Decimal | None) -> ProviderAnswer:
     amount = read_rand(told.get("voucherAmount"))
     # A later poll does not know the value; then any value that we accept will do.
     is_possible = amount is not None and (
-        amount <= asked if asked is not None else to_usd(amount, order.rate) <= TOP_UP_MAX
+        amount <= asked if asked is not None else to_usd(amount, top_up.rate) <= TOP_UP_MAX
     )
     if amount is None or not is_possible:
         return InDoubt("OTT has taken it, and does not say plainly how much")
-    ours = reference_of(order)
+    ours = reference_of(top_up)
     return Paid(read_reference(told.get("voucherID"), pin or ours, ours), amount)

@@ -13,7 +13,7 @@ import structlog
 
 from tumira.core.ids import TOP_UP, write_id
 from tumira.core.settings.payments import Paynow
-from tumira.topups.providers import Order, paynow_messages
+from tumira.topups.providers import paynow_messages
 from tumira.topups.providers.http import ANSWER_S, HttpReply, NoAnswerError, ProviderClient
 from tumira.topups.providers.paynow_messages import Meaning, Pairs, Wallet
 from tumira.topups.states import (
@@ -25,6 +25,7 @@ from tumira.topups.states import (
     ProviderAnswer,
     Reversed,
     StillPending,
+    TopUp,
     Unreachable,
 )
 
@@ -56,11 +57,11 @@ class PaynowProvider:
         self._public_url = public_url
         self._client = ProviderClient(answer_s=answer_s)
 
-    async def start(self, order: Order) -> ProviderAnswer:
-        wallet = Wallet(order.provider)
+    async def start(self, top_up: TopUp) -> ProviderAnswer:
+        wallet = Wallet(top_up.provider)
         page = "initiatetransaction" if wallet is Wallet.CARD else "remotetransaction"
         try:
-            reply = await self._post(f"{self._settings.url}/interface/{page}", self._wanted(order, wallet))
+            reply = await self._post(f"{self._settings.url}/interface/{page}", self._wanted(top_up, wallet))
         except NoAnswerError as error:
             if error.may_have_arrived:
                 return InDoubt(f"Paynow: {error.problem}")
@@ -73,17 +74,17 @@ class PaynowProvider:
         except _UnreadableError as error:
             return InDoubt(f"Paynow: {error}")
 
-    async def poll(self, order: Order) -> ProviderAnswer:
-        poll_url = order.kept.get("poll_url")
+    async def poll(self, top_up: TopUp, now: datetime) -> ProviderAnswer:
+        poll_url = top_up.kept.get("poll_url")
         is_poll = poll_url is not None and self._is_theirs(poll_url)
         try:
             if poll_url is not None and is_poll:
                 fields = self._signed(await self._client.call("POST", poll_url, headers=_FORM, content=b""))
             else:
-                fields = self._signed(await self._trace(order))
+                fields = self._signed(await self._trace(top_up))
             if paynow_messages.folded(fields["status"]) == paynow_messages.NOT_FOUND and not is_poll:
-                return _not_found(order)
-            return _news(order, fields)
+                return _not_found(top_up.age(now))
+            return _news(top_up, fields)
         except NoAnswerError as error:
             return Unreachable(f"Paynow: {error.problem}")
         except _UnreadableError as error:
@@ -92,31 +93,31 @@ class PaynowProvider:
     async def close(self) -> None:
         await self._client.close()
 
-    def _wanted(self, order: Order, wallet: Wallet) -> Pairs:
+    def _wanted(self, top_up: TopUp, wallet: Wallet) -> Pairs:
         """Return the fields of a start in the order in which they are signed."""
-        assert order.asked is not None
-        name = write_id(TOP_UP, order.id)
+        assert top_up.asked is not None
+        name = write_id(TOP_UP, top_up.id)
         pairs = [
             ("id", self._settings.integration_id),
             ("reference", name),
-            ("amount", paynow_messages.write_amount(order.asked)),
+            ("amount", paynow_messages.write_amount(top_up.asked)),
             ("additionalinfo", _INFO),
             ("returnurl", f"{self._public_url}/dashboard/top-up/{name}"),
             ("resulturl", f"{self._public_url}/hooks/paynow/{name}"),
-            ("authemail", self._settings.email or order.email or self._no_reply()),
+            ("authemail", self._settings.email or top_up.kept.get("email") or self._no_reply()),
         ]
         if wallet is not Wallet.CARD:
-            assert order.phone is not None
-            pairs += [("phone", paynow_messages.local_phone(order.phone)), ("method", wallet.value)]
-        return [*pairs, ("merchanttrace", _trace_of(order)), ("status", "Message")]
+            assert top_up.phone is not None
+            pairs += [("phone", paynow_messages.local_phone(top_up.phone)), ("method", wallet.value)]
+        return [*pairs, ("merchanttrace", _trace_of(top_up)), ("status", "Message")]
 
     def _no_reply(self) -> str:
         return f"no-reply@{urlsplit(self._public_url).hostname or 'localhost'}"
 
-    async def _trace(self, order: Order) -> HttpReply:
+    async def _trace(self, top_up: TopUp) -> HttpReply:
         pairs = [
             ("id", self._settings.integration_id),
-            ("merchanttrace", _trace_of(order)),
+            ("merchanttrace", _trace_of(top_up)),
             ("status", "Message"),
         ]
         return await self._post(f"{self._settings.url}/interface/trace", pairs)
@@ -166,8 +167,8 @@ class PaynowProvider:
         return ours is not None and _origin(address) == ours
 
 
-def _trace_of(order: Order) -> str:
-    return write_id("", order.id)
+def _trace_of(top_up: TopUp) -> str:
+    return write_id("", top_up.id)
 
 
 def _origin(address: str) -> tuple[str, str, int] | None:
@@ -195,14 +196,14 @@ def _refusal(reply: HttpReply) -> NotPaid | None:
     return NotPaid(FailureReason.NOT_CONFIGURED if is_ours else FailureReason.DECLINED, words)
 
 
-def _not_found(order: Order) -> ProviderAnswer:
-    if order.age > LOST_AFTER:
+def _not_found(age: timedelta) -> ProviderAnswer:
+    if age > LOST_AFTER:
         return NotPaid(FailureReason.NEVER_ARRIVED, "Paynow knows nothing of it")
     return InDoubt("Paynow knows nothing of it yet")
 
 
-def _news(order: Order, fields: Mapping[str, str]) -> ProviderAnswer:
-    name = write_id(TOP_UP, order.id)
+def _news(top_up: TopUp, fields: Mapping[str, str]) -> ProviderAnswer:
+    name = write_id(TOP_UP, top_up.id)
     if fields.get("reference") != name:
         raise _UnreadableError("an answer that is about another payment")
     amount = paynow_messages.read_amount(fields.get("amount", ""))
@@ -219,16 +220,16 @@ def _news(order: Order, fields: Mapping[str, str]) -> ProviderAnswer:
         case Meaning.TAKEN_BACK:
             return Reversed(f"Paynow: {_shortened(status)}")
         case Meaning.OPEN:
-            return _still_open(order)
+            return _still_open(top_up)
         case None:
             _log.warning("unknown Paynow status", top_up=name, status=_shortened(status))
-            return _still_open(order)
+            return _still_open(top_up)
         case other:
             assert_never(other)
 
 
-def _still_open(order: Order) -> ProviderAnswer:
-    expires = order.kept.get("code_expires")
+def _still_open(top_up: TopUp) -> ProviderAnswer:
+    expires = top_up.kept.get("code_expires")
     if expires is not None and datetime.now(UTC) > datetime.fromisoformat(expires) + EXPIRY_GRACE:
         return Expired()
     return StillPending()
