@@ -141,7 +141,7 @@ class VoucherProvider(Generic[Access]):
     issuer: ClassVar[str]
 
     def __init__(self, settings: Access, *, answer_s: float = ANSWER_S) -> None:
-        self._settings = settings
+        self._settings: Access = settings
         self._seal = Seal(settings.secret)
         self._client = ProviderClient(answer_s=answer_s)
 
