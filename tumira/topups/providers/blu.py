@@ -17,7 +17,6 @@ from tumira.topups.providers.voucher import (
     REPLAYED_FOR,
     TOO_LATE,
     ChangeNames,
-    ValuedVoucherProvider,
     mask,
     not_sent,
     read_cents,
@@ -26,6 +25,7 @@ from tumira.topups.providers.voucher import (
     read_reference,
     reference_of,
 )
+from tumira.topups.providers.voucher_provider import ValuedVoucherProvider
 from tumira.topups.states import (
     Currency,
     FailureReason,

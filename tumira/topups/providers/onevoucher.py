@@ -19,7 +19,6 @@ from tumira.topups.providers.voucher import (
     REPLAYED_FOR,
     TOO_LATE,
     ChangeNames,
-    VoucherProvider,
     not_sent,
     read_cents,
     read_code,
@@ -27,6 +26,7 @@ from tumira.topups.providers.voucher import (
     read_reference,
     reference_of,
 )
+from tumira.topups.providers.voucher_provider import VoucherProvider
 from tumira.topups.states import FailureReason, InDoubt, NotPaid, ProviderAnswer, TopUp
 
 # Success and most failures have HTTP status 200; this code in the body tells them apart.

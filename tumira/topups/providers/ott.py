@@ -14,7 +14,6 @@ from tumira.core.settings.payments import Ott
 from tumira.topups.providers.http import HttpReply, NoAnswerError
 from tumira.topups.providers.voucher import (
     FORBIDDEN,
-    ValuedVoucherProvider,
     is_true,
     not_sent,
     read_code,
@@ -23,6 +22,7 @@ from tumira.topups.providers.voucher import (
     read_reference,
     reference_of,
 )
+from tumira.topups.providers.voucher_provider import ValuedVoucherProvider
 from tumira.topups.states import (
     TOP_UP_MAX,
     FailureReason,
