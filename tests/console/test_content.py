@@ -106,7 +106,7 @@ def test_the_list_goes_on_without_gap_or_repetition(service: Service, admin: Ope
         page = admin.browser.get(path).text
         latest = page[page.index('id="latest"') :]
         seen += re.findall(r'href="(/operator/content/refusals/[^"]+)"', latest)
-        found = re.search(r'href="([^"]+)">Older refusals', page)
+        found = re.search(r'href="([^"]+)"[^>]*>Older refusals', page)
         path = None if found is None else html.unescape(found[1])
         if path is None:
             break

@@ -347,7 +347,7 @@ def _walk(admin: OperatorBrowser, asked: dict[str, str]) -> list[str]:
     for _ in range(20):
         assert page.status_code == 200
         found += re.findall(r'<span class="quiet">(n[0-9]{3})</span>', page.text)
-        older = re.search(r'href="([^"]+)">Older of them', page.text)
+        older = re.search(r'href="([^"]+)"[^>]*>Older of them', page.text)
         if older is None:
             return found
         page = admin.browser.get(html.unescape(older[1]))

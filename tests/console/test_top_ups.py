@@ -155,14 +155,14 @@ def test_a_long_list_is_turned_page_by_page(service: Service, admin: httpx.Clien
         " SELECT uuidv7(), $1, 'paynow', 'onemoney', 'USD', 5, 'doubt', 'paged' FROM generate_series(1, 70)",
         caller.id,
     )
-    where = link(admin.get(TOP_UPS).text, "Older : In doubt")
+    where = link(admin.get(TOP_UPS).text, "Older: In doubt")
     seen: set[str] = set()
     pages = 0
     while where is not None and pages < 10:
         page = admin.get(where).text
         assert page.count("<h2") == 1
         seen |= set(re.findall(r"top_[0-9a-z]{26}\">Paynow, OneMoney", page))
-        where = link(page, "Older : In doubt")
+        where = link(page, "Older: In doubt")
         pages += 1
     # The first ten stood on the overview.
     assert len(seen) == 60

@@ -27,7 +27,7 @@ from tests.support.topups.voucher_servers import run_issuers
 from tumira.core.ids import TOP_UP, TopUpId, new_id, write_id
 from tumira.core.settings.payments import Payments, Paynow
 from tumira.dashboard.pages.paynow_notice import BODY_BYTES_MAX
-from tumira.dashboard.top_up_words import cannot_be_paid
+from tumira.html.top_up_words import cannot_be_paid
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
 from tumira.topups.providers.ott import OttProvider

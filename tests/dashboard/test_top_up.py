@@ -32,7 +32,7 @@ from tests.support.topups.payers import (
     words,
 )
 from tumira.core.ids import TOP_UP, AccountId, TopUpId, new_id, read_id, write_id
-from tumira.dashboard.top_up_words import REASONS
+from tumira.html.top_up_words import REASONS
 from tumira.identity import manage_accounts
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups

@@ -1,7 +1,8 @@
 """The session of an operator; a viewer reads everything, an admin changes things too."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
@@ -13,6 +14,7 @@ from tumira.audit_log import Actor
 from tumira.core.settings.payments import Payments
 from tumira.delivery.manage_carriers import list_simulated
 from tumira.html.cookies import Cookie
+from tumira.html.forms import FormRefused
 from tumira.html.guards import address_of, refuse_foreign_writes
 from tumira.html.page import Templates
 from tumira.html.redirect import NavItem, current_item, redirect
@@ -25,6 +27,9 @@ from tumira.postgres.pool import Database
 
 HOME: Final = "/operator"
 SIGN_IN: Final = "/operator/sign-in"
+
+_NOTHING: Final[Mapping[str, str]] = {}
+_NOT_REFUSED: Final = FormRefused({}, status=200)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,8 @@ class OperatorSession:
     operator: SignedInOperator
     # The names of the countries whose messages reach the simulator and no phone.
     simulated: Sequence[str]
+    # Why a form of the page is shown again.
+    refused: FormRefused = _NOT_REFUSED
 
     @property
     def database(self) -> Database:
@@ -75,15 +82,27 @@ class OperatorSession:
         """Return who changes something, for the history of changes."""
         return Actor(f"operator:{self.operator.name}", address_of(self.request))
 
-    def page(self, template: str, status: int = 200, **values: Any) -> Response:
+    def page(
+        self,
+        template: str,
+        *,
+        filled: Mapping[str, str] = _NOTHING,
+        done: Mapping[str, str] = _NOTHING,
+        **values: Any,
+    ) -> Response:
+        """Show a page: its forms as they were refused or else as `filled` says, and what was done last."""
+        refused = self.refused
         return self.services.templates.page(
             template,
-            status,
+            refused.status,
             operator=self.operator,
             simulated=self.simulated,
             may_change=self.may_change,
             navigation=NAVIGATION,
             here=current_item(self.request.url.path, NAVIGATION),
+            faults=refused.faults,
+            filled=defaultdict(str, {**filled, **refused.filled}),
+            done=done.get(self.request.query_params.get("done", "")),
             **values,
         )
 
@@ -102,37 +121,35 @@ def public(services: Services, path: str, handle: Public, *methods: str) -> Rout
     return Route(path, answer, methods=methods or ("GET",))
 
 
-def view(services: Services, path: str, handle: Private) -> Route:
-    """Route a page for every operator who is signed in."""
+def page(
+    services: Services, path: str, show: Private, forms: Mapping[str, Private] | None = None
+) -> Sequence[Route]:
+    """Route a page for operators, and its forms, by the ends of their addresses, for admins.
 
-    async def answer(request: Request) -> Response:
-        operator = await find_operator(services, request)
-        if operator is None:
-            return redirect(SIGN_IN)
-        return await handle(await _open(services, request, operator))
+    A form that is refused is shown again on the page.
+    """
 
-    return Route(path, answer, methods=("GET",))
+    def route(path: str, method: str, handle: Private) -> Route:
+        async def answer(request: Request) -> Response:
+            refuse_foreign_writes(request, services.public_url)
+            operator = await find_operator(services, request)
+            if operator is None:
+                return redirect(SIGN_IN)
+            simulated = await list_simulated(services.database)
+            session = OperatorSession(services, request, operator, list(simulated.values()))
+            if method == "POST" and not session.may_change:
+                raise HTTPException(403, "You may look at everything here, and change nothing: ask an admin")
+            try:
+                return await handle(session)
+            except FormRefused as refused:
+                return await show(replace(session, refused=refused))
 
+        return Route(path, answer, methods=(method,))
 
-def change(services: Services, path: str, handle: Private) -> Route:
-    """Route a form for admins."""
-
-    async def answer(request: Request) -> Response:
-        refuse_foreign_writes(request, services.public_url)
-        operator = await find_operator(services, request)
-        if operator is None:
-            return redirect(SIGN_IN)
-        session = await _open(services, request, operator)
-        if not session.may_change:
-            raise HTTPException(403, "You may look at everything here, and change nothing: ask an admin")
-        return await handle(session)
-
-    return Route(path, answer, methods=("POST",))
-
-
-async def _open(services: Services, request: Request, operator: SignedInOperator) -> OperatorSession:
-    simulated = await list_simulated(services.database)
-    return OperatorSession(services, request, operator, list(simulated.values()))
+    return [
+        route(path, "GET", show),
+        *(route(path + end, "POST", handle) for end, handle in (forms or {}).items()),
+    ]
 
 
 async def find_operator(services: Services, request: Request) -> SignedInOperator | None:

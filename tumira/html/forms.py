@@ -5,7 +5,8 @@ is read.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date
 from decimal import Decimal
 from typing import Any, Final, Self
@@ -13,15 +14,18 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 import wtforms
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from wtforms.validators import ValidationError
 
 from tumira.core import money
-from tumira.core.ids import made_at_ms, new_id, read_id, write_id
+from tumira.core.errors import FieldError, OperatorError
+from tumira.core.ids import ACCOUNT, made_at_ms, new_id, read_id, write_id
 from tumira.html.form_body import FormBody, read_fields
+from tumira.html.guards import or_404
+from tumira.identity.person_rules import clean_name
 
 TYPED_MAX: Final = 40
+NOTE_MAX: Final = 500
 NOT_AN_AMOUNT: Final = "Write an amount in US dollars, like 5 or 12.50."
 NOT_A_NUMBER: Final = "Write a whole number, in figures."
 TICK_ONE: Final = "Tick at least one."
@@ -35,6 +39,18 @@ _ID_VERSION: Final = 7
 
 # Says what is wrong with a value; None if nothing is.
 Rule = Callable[[Any], str | None]
+# What is wrong, by field; under "" what is wrong with the whole.
+Faults = Mapping[str, str]
+
+
+class FormRefused(Exception):  # noqa: N818 - a refusal is an answer, not an error of ours
+    """A form that is not carried out: its page is shown again with the faults and what was typed."""
+
+    def __init__(self, faults: Faults, filled: Mapping[str, str] | None = None, status: int = 422) -> None:
+        super().__init__(faults)
+        self.faults = faults
+        self.filled = filled or {}
+        self.status = status
 
 
 class Form(wtforms.Form):
@@ -45,6 +61,26 @@ class Form(wtforms.Form):
     @classmethod
     async def read(cls, request: Request) -> Self:
         return cls.parse(await read_fields(request))
+
+    @classmethod
+    async def accept(cls, request: Request) -> Self:
+        """Read a form, and refuse it if a field is wrong."""
+        form = await cls.read(request)
+        form.refuse_faults()
+        return form
+
+    def refuse_faults(self) -> None:
+        if self.faults:
+            raise FormRefused(self.faults, self.filled)
+
+    @contextmanager
+    def blame(self, field: str = "") -> Iterator[None]:
+        """Refuse the form for an operator's error inside, beside the field of the error or else this one."""
+        try:
+            yield
+        except OperatorError as error:
+            name = error.field if isinstance(error, FieldError) else field
+            raise FormRefused({name: str(error)}, self.filled) from error
 
     @classmethod
     def parse_query(cls, request: Request) -> Self:
@@ -63,7 +99,7 @@ class Form(wtforms.Form):
     @property
     def filled(self) -> dict[str, str]:
         """What was typed, to be shown again beside the faults; secrets are left out."""
-        shown = {name: field for name, field in self._fields.items() if isinstance(field, Text)}
+        shown = {name: field for name, field in self._fields.items() if isinstance(field, TextField)}
         return {_key(name): field.typed for name, field in shown.items() if not field.is_secret}
 
 
@@ -72,7 +108,7 @@ def _key(name: str) -> str:
     return name.rstrip("_")
 
 
-class Text(wtforms.Field):
+class TextField(wtforms.Field):
     """Text without spaces around it, cut at `cut` characters, and held to rules."""
 
     data: str
@@ -100,14 +136,22 @@ class Text(wtforms.Field):
         return text
 
 
-class Secret(Text):
+class NoteField(TextField):
+    """The reason of a change, in one line."""
+
+    def __init__(self, *, is_needed: bool = True, **options: Any) -> None:
+        rules = (at_most(NOTE_MAX), needed("Say why.")) if is_needed else (at_most(NOTE_MAX),)
+        super().__init__(*rules, clean=clean_name, **options)
+
+
+class Secret(TextField):
     """A password: neither stripped nor shown again."""
 
     def __init__(self, *rules: Rule, cut: int | None = None, **options: Any) -> None:
         super().__init__(*rules, clean=str, cut=cut, is_secret=True, **options)
 
 
-class Amount(Text):
+class Amount(TextField):
     """An amount in US dollars; None where the field was left empty."""
 
     data: Decimal | None  # type: ignore[assignment]
@@ -128,7 +172,7 @@ class Amount(Text):
         return amount
 
 
-class Whole(Text):
+class Whole(TextField):
     """A whole number within bounds."""
 
     data: int  # type: ignore[assignment]
@@ -145,7 +189,7 @@ class Whole(Text):
         return int(text)
 
 
-class Choice(Text):
+class Choice(TextField):
     """One of a few values."""
 
     def __init__(self, values: Iterable[str], fault: str = "Choose one of the list.", **options: Any) -> None:
@@ -153,7 +197,7 @@ class Choice(Text):
         super().__init__(lambda value: None if value in known else fault, **options)
 
 
-class Day(Text):
+class DayField(TextField):
     """A day; None where the field was left empty."""
 
     data: date | None  # type: ignore[assignment]
@@ -170,7 +214,7 @@ class Day(Text):
         return day
 
 
-class Flag(Text):
+class Flag(TextField):
     """A box that is ticked, or a value that was chosen."""
 
     data: bool  # type: ignore[assignment]
@@ -196,15 +240,8 @@ class Ticked(wtforms.Field):
         self.data = [value for value in self._values if value in valuelist]
 
 
-class PeriodForm(Form):
-    """A filter of a list by days, which stays in the address of its pages."""
-
-    from_ = Day(name="from")
-    to = Day()
-
-    def validate_to(self, field: Day) -> None:
-        if self.from_.data is not None and field.data is not None and field.data < self.from_.data:
-            raise ValidationError("This is before the first day; choose the same day or a later one.")
+class FilterForm(Form):
+    """A filter of a list, which stays in the address of its pages."""
 
     @property
     def is_plain(self) -> bool:
@@ -216,7 +253,18 @@ class PeriodForm(Form):
         return f"{path}?{query}" if query else path
 
 
-class FormId(Text):
+class PeriodForm(FilterForm):
+    """A filter of a list by days."""
+
+    from_ = DayField(name="from")
+    to = DayField()
+
+    def validate_to(self, field: DayField) -> None:
+        if self.from_.data is not None and field.data is not None and field.data < self.from_.data:
+            raise ValidationError("This is before the first day; choose the same day or a later one.")
+
+
+class FormId(TextField):
     """The id that a form was shown with, so that a form that is posted twice is carried out once.
 
     The action claims the id in its transaction: as the primary key of a top-up, as the idempotency key of a
@@ -243,23 +291,22 @@ def new_form_id(prefix: str) -> str:
 
 def read_path_id(request: Request, prefix: str, missing: str, name: str = "id") -> UUID:
     """Read an id in the address; answer 404 with `missing` if it cannot be one."""
-    found = read_id(prefix, str(request.path_params[name]))
-    if found is None:
-        raise HTTPException(404, missing)
-    return found
+    return or_404(read_id(prefix, str(request.path_params[name])), missing)
 
 
 def read_query_id(request: Request, prefix: str, name: str) -> UUID | None:
     """Read the id of which a list begins; None for the first page, and 404 for what cannot be an id."""
     text = request.query_params.get(name)
-    found = None if text is None else read_id(prefix, text)
-    if text is not None and found is None:
-        raise HTTPException(404, "There is no such page")
-    return found
+    return None if text is None else or_404(read_id(prefix, text), "There is no such page")
 
 
 def needed(fault: str) -> Rule:
     return lambda value: None if value else fault
+
+
+def account_id(fault: str) -> Rule:
+    """Refuse what is neither empty nor written like the id of an account."""
+    return lambda text: fault if text and read_id(ACCOUNT, text) is None else None
 
 
 def at_most(length: int) -> Rule:
@@ -273,6 +320,3 @@ def _apply(rule: Rule) -> Callable[[wtforms.Form, wtforms.Field], None]:
             raise ValidationError(fault)
 
     return validate
-
-
-Faults = Mapping[str, str]

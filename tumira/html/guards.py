@@ -1,4 +1,4 @@
-"""The refusal of cross-site writes, and the client address that limits count against.
+"""The refusal of cross-site writes, 404 for what is missing, and the address that limits count against.
 
 A browser names the site that a request comes from (`Sec-Fetch-Site`), or at least a form's `Origin`. A write
 from another site is refused before the session is read. A request with neither header does not come from a
@@ -6,7 +6,7 @@ browser, so it carries no cookies against its user's will.
 """
 
 from ipaddress import IPv6Address, ip_address
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
@@ -15,6 +15,8 @@ from starlette.requests import Request
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 # The half of an IPv6 address that a subscriber is given; the other half is theirs to choose.
 _NETWORK_BITS: Final = 64
+
+Value = TypeVar("Value")
 
 
 def refuse_foreign_writes(request: Request, public_url: str) -> None:
@@ -37,6 +39,13 @@ def _is_own(request: Request, origin: str, public_url: str) -> bool:
         return False
     # A proxy may have ended the TLS, so the scheme that we see need not be the browser's.
     return bool(host) and host in {request.headers.get("host", ""), urlsplit(public_url).netloc}
+
+
+def or_404(found: Value | None, missing: str) -> Value:
+    """Return what was found; answer 404 with `missing` if there is nothing."""
+    if found is None:
+        raise HTTPException(404, missing)
+    return found
 
 
 def address_of(request: Request) -> str:

@@ -1,13 +1,11 @@
 """Accounts: search, one account with its facts, and what an operator changes about it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -19,32 +17,32 @@ from tumira.accounts import store as accounts
 from tumira.accounts.ledger import Transfer
 from tumira.accounts.search import FIRST, LAST, FoundAccount, SearchCursor
 from tumira.accounts.store import SYSTEM, Account
-from tumira.console.session import OperatorSession, Services, change, view
-from tumira.console.top_up_words import STATES, name_of
+from tumira.console.session import OperatorSession, Services, page
 from tumira.core import money
 from tumira.core.days import local_day
 from tumira.core.errors import OperatorError
-from tumira.core.ids import ACCOUNT, BATCH, KEY, TOP_UP, AccountId, read_id, write_id
+from tumira.core.ids import ACCOUNT, AccountId, read_id, write_id
 from tumira.html import chart
 from tumira.html.forms import (
     NOT_AN_AMOUNT,
     TYPED_MAX,
     Amount,
-    Faults,
     Flag,
     Form,
     FormId,
-    Text,
+    FormRefused,
+    NoteField,
+    TextField,
     Whole,
-    at_most,
     needed,
     new_form_id,
 )
+from tumira.html.guards import or_404
 from tumira.html.page import write_usd
 from tumira.html.redirect import redirect
+from tumira.html.top_up_words import OPERATOR_STATES, full_name_of
 from tumira.identity import manage_accounts
 from tumira.identity.manage_accounts import WEIGHT_MAX, AlreadySubmittedError
-from tumira.identity.person_rules import clean_name
 from tumira.identity.principal import Principal, PrincipalKind
 from tumira.identity.store import logins, second_factors, sessions
 from tumira.postgres.connection import Connection
@@ -61,7 +59,6 @@ TRANSFERS_SHOWN: Final = 15
 TOP_UPS_SHOWN: Final = 10
 CHANGES_SHOWN: Final = 10
 FORM: Final = "prs_"
-NOTE_MAX: Final = 500
 RATE_MAX: Final = 1_000_000
 
 # What is said after a change, by the name under which the form comes back.
@@ -78,25 +75,17 @@ DONE: Final = {
 }
 
 
-class SearchForm(Form):
-    q = Text(cut=QUERY_MAX)
-    after = Text()
-    word = Text(cut=QUERY_MAX)
-    phone = Text(cut=QUERY_MAX)
-
-
-class Note(Text):
-    """Why an operator changes something, in one line."""
-
-    def __init__(self, *, is_needed: bool = True, **options: Any) -> None:
-        rules = (at_most(NOTE_MAX), needed("Say why.")) if is_needed else (at_most(NOTE_MAX),)
-        super().__init__(*rules, clean=clean_name, **options)
+class AccountSearchForm(Form):
+    q = TextField(cut=QUERY_MAX)
+    after = TextField()
+    word = TextField(cut=QUERY_MAX)
+    phone = TextField(cut=QUERY_MAX)
 
 
 class CreditForm(Form):
     amount = Amount(needed(NOT_AN_AMOUNT), is_needed=True)
-    direction = Text(clean=lambda text: "debit" if text.strip() == "debit" else "credit")
-    credit_note = Note()
+    direction = TextField(clean=lambda text: "debit" if text.strip() == "debit" else "credit")
+    credit_note = NoteField()
 
     @property
     def signed(self) -> Decimal:
@@ -109,48 +98,39 @@ class ConfirmCreditForm(CreditForm):
 
 
 class SuspendForm(Form):
-    suspend_note = Note()
+    suspend_note = NoteField()
     what = Flag(value="lift", is_secret=True)
 
 
-class LimitsForm(Form):
+class AccountLimitsForm(Form):
     rate = Whole(1, RATE_MAX, f"A whole number from 1 to {RATE_MAX:,}.", cut=TYPED_MAX)
     daily_limit = Amount()
     call_limit = Amount()
     weight = Whole(1, WEIGHT_MAX, f"A whole number from 1 to {WEIGHT_MAX}.", cut=TYPED_MAX)
-    limits_note = Note(is_needed=False)
+    limits_note = NoteField(is_needed=False)
 
 
-class ReviewForm(Form):
-    review_note = Note(is_needed=False)
+class ConsentForm(Form):
+    review_note = NoteField(is_needed=False)
     what = Flag(value="consent", is_secret=True)
 
 
 class FactorForm(Form):
-    factor_note = Note()
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A movement of an account's money: what it was, and what is negative where it was paid."""
-
-    what: str
-    amount: Decimal
-    about: str
-    transfer: Transfer
+    factor_note = NoteField()
 
 
 def routes(services: Services) -> Sequence[Route]:
-    one = ACCOUNTS + "/{id}"
+    forms = {
+        "/credit": ask_credit,
+        "/credit/confirm": credit,
+        "/suspension": suspend,
+        "/limits": limit,
+        "/review": review,
+        "/second-factor": drop_factor,
+    }
     return [
-        view(services, ACCOUNTS, show_accounts),
-        view(services, one, show_account),
-        change(services, one + "/credit", ask_credit),
-        change(services, one + "/credit/confirm", credit),
-        change(services, one + "/suspension", suspend),
-        change(services, one + "/limits", limit),
-        change(services, one + "/review", review),
-        change(services, one + "/second-factor", drop_factor),
+        *page(services, ACCOUNTS, show_accounts),
+        *page(services, ACCOUNTS + "/{id}", show_account, forms),
     ]
 
 
@@ -159,7 +139,7 @@ def path_of(account_id: AccountId) -> str:
 
 
 async def show_accounts(session: OperatorSession) -> Response:
-    asked = SearchForm.parse_query(session.request)
+    asked = AccountSearchForm.parse_query(session.request)
     text = asked.q.data
     account_id = read_id(ACCOUNT, text)
     async with session.database.connection() as connection:
@@ -169,7 +149,7 @@ async def show_accounts(session: OperatorSession) -> Response:
     return session.page(
         "accounts.html.jinja",
         query=text,
-        found=[(path_of(one.id), one) for one in found],
+        found=found,
         is_first=not asked.after.data,
         is_cut=is_cut,
         following=None if following is None else f"{ACCOUNTS}?{urlencode(following)}",
@@ -177,7 +157,7 @@ async def show_accounts(session: OperatorSession) -> Response:
 
 
 async def _search(
-    connection: Connection, text: str, asked: SearchForm
+    connection: Connection, text: str, asked: AccountSearchForm
 ) -> tuple[Sequence[FoundAccount], Mapping[str, str] | None, bool]:
     """Return a page of accounts, the query of the page after it, and whether too many were looked at."""
     after = AccountId(read_id(ACCOUNT, asked.after.data) or FIRST)
@@ -205,10 +185,6 @@ async def _search(
     return results.accounts, place, results.is_cut
 
 
-async def show_account(session: OperatorSession) -> Response:
-    return await account_page(session, {}, done=session.request.query_params.get("done", ""))
-
-
 async def find_account(session: OperatorSession) -> Account:
     """Return the account that the address names; the gateway's own is nobody's to change here."""
     account_id = read_id(ACCOUNT, str(session.request.path_params["id"]))
@@ -216,42 +192,24 @@ async def find_account(session: OperatorSession) -> Account:
     if account_id is not None and account_id != SYSTEM:
         async with session.database.connection() as connection:
             found = await accounts.find(connection, AccountId(account_id))
-    if found is None:
-        raise HTTPException(404, "There is no such account")
-    return found
+    return or_404(found, "There is no such account")
 
 
-async def account_page(
-    session: OperatorSession, faults: Faults, status: int = 200, *, done: str = "", **written: str
-) -> Response:
+async def show_account(session: OperatorSession) -> Response:
     account = await find_account(session)
     return session.page(
         "account.html.jinja",
-        status,
         account=account,
-        account_name=write_id(ACCOUNT, account.id),
         path=path_of(account.id),
-        faults=faults,
-        filled=_fill(account) | written,
-        said=DONE.get(done),
+        filled={
+            "rate": str(account.rate_limit),
+            "weight": str(account.weight),
+            "daily_limit": _write(account.daily_limit),
+            "call_limit": _write(account.call_limit),
+        },
+        done=DONE,
         **await _facts(session, account),
     )
-
-
-def _fill(account: Account) -> dict[str, str]:
-    return {
-        "amount": "",
-        "direction": "credit",
-        "credit_note": "",
-        "suspend_note": "",
-        "factor_note": "",
-        "limits_note": "",
-        "review_note": "",
-        "rate": str(account.rate_limit),
-        "weight": str(account.weight),
-        "daily_limit": _write(account.daily_limit),
-        "call_limit": _write(account.call_limit),
-    }
 
 
 def _write(amount: Decimal | None) -> str:
@@ -282,29 +240,27 @@ async def _facts(session: OperatorSession, account: Account) -> Mapping[str, Any
         "factor": factor if factor is not None and factor.since is not None else None,
         "sessions": len(opened),
         "seen_at": opened[0].seen_at if opened else None,
-        "keys": [(write_id(KEY, key.id), key) for key in keys],
+        "keys": keys,
         "endpoints": endpoints,
         "refused": refused,
-        "lines": [_line(transfer) for transfer in transfers],
-        "top_ups": [(write_id(TOP_UP, one.id), name_of(one.method, one.provider), one) for one in paid],
-        "states": STATES,
+        "transfers": [(_explain(transfer), transfer) for transfer in transfers],
+        "top_ups": paid,
+        "name_of": full_name_of,
+        "states": OPERATOR_STATES,
         "changed": changed,
         "chart": chart.bars(chart.add_up(ended, waiting), today),
         "rate": chart.rate(sum(day.delivered for day in ended), sum(day.ended for day in ended)),
     }
 
 
-def _line(transfer: Transfer) -> Line:
+def _explain(transfer: Transfer) -> str:
     came = transfer.to_book == "customer"
     book = transfer.from_book if came else transfer.to_book
     if book == "revenue":
-        what = "Refund" if came else "Messages"
-    elif book == "adjustment":
-        what = "Credit by the operator" if came else "Debit by the operator"
-    else:
-        what = "Top-up" if came else "Top-up taken back"
-    about = transfer.note or ("" if transfer.batch_id is None else write_id(BATCH, transfer.batch_id))
-    return Line(what, transfer.amount if came else -transfer.amount, about, transfer)
+        return "Refund" if came else "Messages"
+    if book == "adjustment":
+        return "Credit by the operator" if came else "Debit by the operator"
+    return "Top-up" if came else "Top-up taken back"
 
 
 async def ask_credit(session: OperatorSession) -> Response:
@@ -313,10 +269,10 @@ async def ask_credit(session: OperatorSession) -> Response:
     amount, takes = form.amount.data, form.direction.data == "debit"
     if takes and amount is not None and amount > account.balance:
         form.faults["amount"] = f"The account has less than that: {write_usd(account.balance)}."
-    if form.faults or amount is None:
-        return await account_page(session, form.faults, 422, **form.filled)
+    form.refuse_faults()
+    assert amount is not None
     return session.page(
-        "money_confirm.html.jinja",
+        "confirm.html.jinja",
         title="Take this from the account?" if takes else "Give this to the account?",
         facts={
             "Account": f"{account.business}, {account.name}",
@@ -337,7 +293,7 @@ async def credit(session: OperatorSession) -> Response:
     form = await ConfirmCreditForm.read(session.request)
     account = await find_account(session)
     if form.faults or form.press.data is None:
-        return await account_page(session, form.faults or {"amount": "Fill in the form again."}, 422)
+        raise FormRefused(form.faults or {"amount": "Fill in the form again."})
     actor = session.actor
     try:
         await manage_accounts.credit(
@@ -352,15 +308,13 @@ async def credit(session: OperatorSession) -> Response:
     except AlreadySubmittedError:
         return _done(account.id, "again")
     except OperatorError as error:
-        return await account_page(session, {"": str(error)}, 409)
+        raise FormRefused({"": str(error)}, status=409) from None
     return _done(account.id, "credit")
 
 
 async def suspend(session: OperatorSession) -> Response:
-    form = await SuspendForm.read(session.request)
+    form = await SuspendForm.accept(session.request)
     account = await find_account(session)
-    if form.faults:
-        return await account_page(session, form.faults, 422, **form.filled)
     lifts = form.what.data
     await manage_accounts.suspend(
         session.database, account.id, suspended=not lifts, actor=session.actor, note=form.suspend_note.data
@@ -369,10 +323,8 @@ async def suspend(session: OperatorSession) -> Response:
 
 
 async def limit(session: OperatorSession) -> Response:
-    form = await LimitsForm.read(session.request)
+    form = await AccountLimitsForm.accept(session.request)
     account = await find_account(session)
-    if form.faults:
-        return await account_page(session, form.faults, 422, **form.filled)
     await manage_accounts.limit(
         session.database,
         account.id,
@@ -390,14 +342,13 @@ async def limit(session: OperatorSession) -> Response:
 
 async def review(session: OperatorSession) -> Response:
     """Note whether an account lets us read its refused texts."""
-    form = await ReviewForm.read(session.request)
+    form = await ConsentForm.read(session.request)
     account = await find_account(session)
     note, consent = form.review_note.data, form.what.data
     # Consent has to be proved when it is asked about; withdrawing it needs no reason.
     if consent and not note:
         form.faults["review_note"] = "Say why."
-    if form.faults:
-        return await account_page(session, form.faults, 422, **form.filled)
+    form.refuse_faults()
     await manage_accounts.review(
         session.database, account.id, consent=consent, actor=session.actor, note=note
     )
@@ -406,10 +357,8 @@ async def review(session: OperatorSession) -> Response:
 
 async def drop_factor(session: OperatorSession) -> Response:
     """Turn off the second factor of an owner who has lost it."""
-    form = await FactorForm.read(session.request)
+    form = await FactorForm.accept(session.request)
     account = await find_account(session)
-    if form.faults:
-        return await account_page(session, form.faults, 422, **form.filled)
     was_on = await manage_accounts.drop_factor(
         session.database, account.id, actor=session.actor, note=form.factor_note.data
     )

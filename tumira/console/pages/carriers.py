@@ -5,17 +5,17 @@ comes back.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.console.session import OperatorSession, Services, change, view
-from tumira.core.errors import FieldError, OperatorError
+from tumira.console.session import OperatorSession, Services, page
+from tumira.core.errors import OperatorError
 from tumira.delivery import carrier_url, manage_carriers
 from tumira.delivery.bind_check import BindCheck, check_bind
 from tumira.delivery.manage_carriers import PRIORITY_DEFAULT, CarrierHealth, CarrierState
@@ -25,13 +25,14 @@ from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.binds import BindHealth, BindState
 from tumira.delivery.store.latency import CarrierTally
 from tumira.html import chart
-from tumira.html.forms import Faults, Form, Text, Whole
+from tumira.html.forms import Form, FormRefused, TextField, Whole
+from tumira.html.guards import or_404
 from tumira.html.redirect import redirect
+from tumira.postgres.connection import Connection
 from tumira.pricing.store import get_tariff
 from tumira.sending import lifecycle
 
 CARRIERS: Final = "/operator/carriers"
-ONE: Final = CARRIERS + "/{name}"
 URL_MAX: Final = 1_000
 # The operator waits for the page meanwhile.
 TRIAL: Final = SmppTimeouts(bind_s=5, enquire_answer_s=4, unbind_s=1)
@@ -44,17 +45,6 @@ DONE: Final = {
     "same": "Nothing changed.",
     "removed": "The carrier is removed. Workers close their connections once pending messages are answered.",
 }
-LABELS: Final = {
-    "name": "Name",
-    "url": "URL",
-    "password": "Password",
-    "countries": "Countries",
-    "priority": "Priority",
-    "window": "Window",
-    "tps": "Messages a second",
-    "confirmed": "Name of the carrier",
-}
-
 _NUMBER_MAX: Final = 10**9 - 1
 
 HOUR: Final = timedelta(hours=1)
@@ -91,7 +81,7 @@ _COUNTRIES: Final = re.compile(r"[\s,;]+")
 
 
 class _CarrierForm(Form):
-    countries = Text(cut=URL_MAX)
+    countries = TextField(cut=URL_MAX)
     priority = Whole(0, _NUMBER_MAX, cut=URL_MAX)
 
     def list_countries(self) -> Sequence[str] | None:
@@ -100,12 +90,12 @@ class _CarrierForm(Form):
 
 
 class NewCarrierForm(_CarrierForm):
-    name = Text(cut=URL_MAX)
-    url = Text(
+    name = TextField(cut=URL_MAX)
+    url = TextField(
         lambda url: f"The URL of a carrier has at most {URL_MAX} characters." if len(url) > URL_MAX else None,
         is_secret=True,
     )
-    password = Text(is_secret=True)
+    password = TextField(is_secret=True)
 
 
 class SettingsForm(_CarrierForm):
@@ -114,211 +104,152 @@ class SettingsForm(_CarrierForm):
 
 
 class RemoveForm(Form):
-    confirmed = Text()
+    confirmed = TextField()
 
 
 @dataclass(frozen=True, slots=True)
-class BindRow:
-    """A configured connection, and its health if a worker holds it."""
+class CarrierView:
+    """A carrier, its connections that are configured or held, and what it made of its messages."""
 
-    number: int
-    health: BindHealth | None
-
-
-@dataclass(frozen=True, slots=True)
-class Mix:
-    """Counts of a carrier: outcomes of messages, reasons of failures, and error answers."""
-
+    state: CarrierState
+    binds: Sequence[tuple[int, BindHealth | None]]
     ends: Sequence[CarrierTally]
     reasons: Sequence[CarrierTally]
     answers: Sequence[CarrierTally]
     submitted: CarrierTally | None
     unanswered: CarrierTally | None
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.ends or self.reasons or self.answers)
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    state: CarrierState
-    url: str
-    words: str
-    countries: str
-    binds: Sequence[BindRow]
-    outstanding: int
-    window: int
-    pace: str
-    mix: Mix
-    delivered_hour: str
-    delivered_day: str
-    per_minute: str
-
 
 def routes(services: Services) -> Sequence[Route]:
+    forms = {"/change": change_settings, "/test": try_carrier, "/remove": remove}
     return [
-        view(services, CARRIERS, show_carriers),
-        view(services, ONE, show_carrier),
-        change(services, CARRIERS, add),
-        change(services, ONE + "/change", change_settings),
-        change(services, ONE + "/test", try_carrier),
-        change(services, ONE + "/remove", remove),
+        *page(services, CARRIERS, show_carriers, {"": add}),
+        *page(services, CARRIERS + "/{name}", show_carrier, forms),
     ]
 
 
 async def show_carriers(session: OperatorSession) -> Response:
-    return await _list(session, {})
-
-
-async def _list(
-    session: OperatorSession, faults: Faults, status: int = 200, filled: Mapping[str, str] | None = None
-) -> Response:
     states = await manage_carriers.list_carriers(session.database)
-    uncovered, tallies = await _read(session)
+    async with session.database.connection() as connection:
+        tallies = await _tallies(connection)
+        without = await binds.countries_without_carrier(connection)
+        destinations = (await get_tariff(connection)).destinations
     return session.page(
         "carriers.html.jinja",
-        status,
-        carriers=[show(one, tallies) for one in states],
-        uncovered=uncovered,
-        badges=BADGES,
-        labels=LABELS,
-        faults=faults,
-        filled=filled or {"name": "", "countries": "", "priority": str(PRIORITY_DEFAULT)},
-        done=_done(session),
-        now=datetime.now(UTC),
+        carriers=[_view(one, tallies) for one in states],
+        uncovered=[one.name for one in destinations if one.country in without],
+        filled={"priority": str(PRIORITY_DEFAULT)},
+        done=DONE,
+        **_writers(),
     )
 
 
-async def _read(session: OperatorSession) -> tuple[Sequence[str], Sequence[CarrierTally]]:
-    """Return the countries without a working carrier, and the outcomes of all carriers."""
-    now = datetime.now(UTC)
-    since, lately = (latencies.slot_of(now - back) for back in (DAY, HOUR))
-    async with session.database.connection() as connection:
-        tallies = await latencies.list_carrier_outcomes(connection, since, lately)
-        without = await binds.countries_without_carrier(connection)
-        destinations = (await get_tariff(connection)).destinations
-    return [one.name for one in destinations if one.country in without], tallies
-
-
-async def show_carrier(session: OperatorSession) -> Response:
-    return await _page(session, {})
-
-
-async def _page(
-    session: OperatorSession,
-    faults: Faults,
-    status: int = 200,
-    *,
-    filled: Mapping[str, str] | None = None,
-    tried: BindCheck | None = None,
-) -> Response:
-    state = await _state(session)
+async def show_carrier(session: OperatorSession, tried: BindCheck | None = None) -> Response:
+    state, *others = await _states(session)
     carrier = state.carrier
-    _, tallies = await _read(session)
-    others = await manage_carriers.list_carriers(session.database)
     async with session.database.connection() as connection:
+        tallies = await _tallies(connection)
         destinations = (await get_tariff(connection)).destinations
-    rest = [one.carrier for one in others if one.carrier.name != carrier.name]
-    own = [one for one in destinations if carrier.covers(one.country)]
-    alone = [one.name for one in own if not any(other.covers(one.country) for other in rest)]
-    left_to_simulator = [
-        one.name
-        for one in own
-        if not carrier.simulator
-        and one.name not in alone
-        and all(other.simulator for other in rest if other.covers(one.country))
-    ]
+    own = {one.country: one.name for one in destinations if carrier.covers(one.country)}
+    left = {code: [one.carrier for one in others if one.carrier.covers(code)] for code in own}
     return session.page(
         "carrier.html.jinja",
-        status,
-        shown=show(state, tallies),
-        alone=alone,
-        left_to_simulator=left_to_simulator,
+        shown=_view(state, tallies),
+        alone=[own[code] for code, rest in left.items() if not rest],
+        left_to_simulator=[
+            own[code]
+            for code, rest in left.items()
+            if rest and not carrier.simulator and all(one.simulator for one in rest)
+        ],
         path=f"{CARRIERS}/{carrier.name}",
-        badges=BADGES,
-        labels=LABELS,
-        faults=faults,
-        filled=filled
-        or {
+        filled={
             "countries": "" if carrier.countries is None else ", ".join(carrier.countries),
             "priority": str(carrier.priority),
             "window": str(carrier.settings.window_size),
             "tps": str(carrier.settings.tps),
         },
         tried=tried,
-        done=_done(session),
-        now=datetime.now(UTC),
+        done=DONE,
+        **_writers(),
     )
 
 
-async def _state(session: OperatorSession) -> CarrierState:
+async def _tallies(connection: Connection) -> Sequence[CarrierTally]:
+    now = datetime.now(UTC)
+    since, lately = (latencies.slot_of(now - back) for back in (DAY, HOUR))
+    return await latencies.list_carrier_outcomes(connection, since, lately)
+
+
+def _writers() -> Mapping[str, Any]:
+    """Return what both pages write carriers with."""
+    return {
+        "now": datetime.now(UTC),
+        "badges": BADGES,
+        "words": WORDS,
+        "write_url": carrier_url.write,
+        "pace": _pace,
+        "delivered": _delivered,
+    }
+
+
+async def _states(session: OperatorSession) -> Sequence[CarrierState]:
+    """Return all carriers, and first the carrier of the address."""
     name = session.request.path_params["name"]
-    for one in await manage_carriers.list_carriers(session.database):
-        if one.carrier.name == name:
-            return one
-    raise HTTPException(404, "There is no such carrier")
+    states = await manage_carriers.list_carriers(session.database)
+    own = or_404(next((one for one in states if one.carrier.name == name), None), "There is no such carrier")
+    return [own, *(one for one in states if one is not own)]
 
 
 async def add(session: OperatorSession) -> Response:
-    form = await NewCarrierForm.read(session.request)
-    if not form.faults:
-        try:
-            await manage_carriers.add_carrier(
-                session.database,
-                form.name.data,
-                form.url.data,
-                form.list_countries(),
-                form.priority.data,
-                actor=session.actor,
-                replace=False,
-                password=form.password.data or None,
-            )
-            simulated = await manage_carriers.list_simulated(session.database)
-            is_first = len(simulated) < len(session.simulated)
-            return redirect(CARRIERS + ("?done=first" if is_first else "?done=added"))
-        except OperatorError as error:
-            form.faults[_field_of(error)] = str(error)
-    return await _list(session, form.faults, 422, form.filled)
+    form = await NewCarrierForm.accept(session.request)
+    with form.blame():
+        await manage_carriers.add_carrier(
+            session.database,
+            form.name.data,
+            form.url.data,
+            form.list_countries(),
+            form.priority.data,
+            actor=session.actor,
+            replace=False,
+            password=form.password.data or None,
+        )
+    simulated = await manage_carriers.list_simulated(session.database)
+    is_first = len(simulated) < len(session.simulated)
+    return redirect(CARRIERS + ("?done=first" if is_first else "?done=added"))
 
 
 async def change_settings(session: OperatorSession) -> Response:
-    state = await _state(session)
-    form = await SettingsForm.read(session.request)
-    if not form.faults:
-        try:
-            changed = await manage_carriers.change_carrier(
-                session.database,
-                state.carrier.name,
-                priority=form.priority.data,
-                countries=form.list_countries(),
-                window_size=form.window.data,
-                tps=form.tps.data,
-                actor=session.actor,
-            )
-            return redirect(f"{CARRIERS}/{state.carrier.name}?done={'changed' if changed else 'same'}")
-        except OperatorError as error:
-            form.faults[_field_of(error)] = str(error)
-    return await _page(session, form.faults, 422, filled=form.filled)
+    name = (await _states(session))[0].carrier.name
+    form = await SettingsForm.accept(session.request)
+    with form.blame():
+        changed = await manage_carriers.change_carrier(
+            session.database,
+            name,
+            priority=form.priority.data,
+            countries=form.list_countries(),
+            window_size=form.window.data,
+            tps=form.tps.data,
+            actor=session.actor,
+        )
+    return redirect(f"{CARRIERS}/{name}?done={'changed' if changed else 'same'}")
 
 
 async def try_carrier(session: OperatorSession) -> Response:
     """Bind to a carrier from here, ask whether it is there, and unbind; nothing is sent."""
-    state = await _state(session)
+    state, *_ = await _states(session)
     try:
         tried = await check_bind(state.carrier.settings, TRIAL)
     except OperatorError as error:
-        return await _page(session, {"": str(error)}, 422)
-    return await _page(session, {}, tried=tried)
+        raise FormRefused({"": str(error)}) from None
+    return await show_carrier(session, tried)
 
 
 async def remove(session: OperatorSession) -> Response:
     """Take a carrier out of use, once its name was typed."""
-    state = await _state(session)
-    name = state.carrier.name
+    name = (await _states(session))[0].carrier.name
     form = await RemoveForm.read(session.request)
     if form.confirmed.data != name:
-        return await _page(session, {"confirmed": f"Type {name} to remove it."}, 422)
+        raise FormRefused({"confirmed": f"Type {name} to remove it."})
     try:
         await manage_carriers.remove_carrier(session.database, name, actor=session.actor)
     except OperatorError as error:
@@ -326,34 +257,26 @@ async def remove(session: OperatorSession) -> Response:
     return redirect(CARRIERS + "?done=removed")
 
 
-def _done(session: OperatorSession) -> str | None:
-    return DONE.get(session.request.query_params.get("done", ""))
-
-
-def _field_of(error: OperatorError) -> str:
-    return error.field if isinstance(error, FieldError) else ""
-
-
-def show(state: CarrierState, tallies: Sequence[CarrierTally]) -> Shown:
+def _view(state: CarrierState, tallies: Sequence[CarrierTally]) -> CarrierView:
     carrier = state.carrier
-    settings = carrier.settings
-    mix = _mix([one for one in tallies if one.carrier_id == carrier.id])
     held = {one.number: one for one in state.binds}
-    numbers = sorted({*range(1, settings.binds + 1), *held})
-    lately = 0 if mix.submitted is None else mix.submitted.lately
-    return Shown(
-        state=state,
-        url=carrier_url.write(settings),
-        words=WORDS[state.health],
-        countries="every country" if carrier.countries is None else ", ".join(carrier.countries),
-        binds=[BindRow(number, held.get(number)) for number in numbers],
-        outstanding=sum(one.outstanding for one in state.binds),
-        window=settings.window_size * (len(state.binds) or settings.binds),
-        pace=_pace(state),
-        mix=mix,
-        delivered_hour=_delivered(mix, lambda one: one.lately),
-        delivered_day=_delivered(mix, lambda one: one.count),
-        per_minute=f"{lately / (HOUR / timedelta(minutes=1)):,.1f}",
+    numbers = sorted({*range(1, carrier.settings.binds + 1), *held})
+    by_outcome = {one.outcome: one for one in tallies if one.carrier_id == carrier.id}
+    ends = {word for word in by_outcome if word in lifecycle.MESSAGE_STATUSES and lifecycle.is_final(word)}
+    reasons = by_outcome.keys() & lifecycle.FAILURE_REASONS
+    answers = by_outcome.keys() - ends - reasons - {_HANDED_OVER}
+
+    def some(words: set[str]) -> Sequence[CarrierTally]:
+        return [one for word, one in by_outcome.items() if word in words]
+
+    return CarrierView(
+        state,
+        [(number, held.get(number)) for number in numbers],
+        some(ends),
+        some(reasons),
+        some(answers),
+        by_outcome.get(_HANDED_OVER),
+        by_outcome.get(_NO_ANSWER),
     )
 
 
@@ -369,23 +292,7 @@ def _pace(state: CarrierState) -> str:
     return f"{now:,} a second now, of {most}" if limit else f"{now:,} a second now, with {most}"
 
 
-def _mix(tallies: Sequence[CarrierTally]) -> Mix:
-    def some(is_wanted: Callable[[str], bool]) -> Sequence[CarrierTally]:
-        return [one for one in tallies if is_wanted(one.outcome)]
-
-    return Mix(
-        some(_is_end),
-        some(lifecycle.FAILURE_REASONS.__contains__),
-        some(lambda word: not (_is_end(word) or word in lifecycle.FAILURE_REASONS or word == _HANDED_OVER)),
-        next(iter(some(_HANDED_OVER.__eq__)), None),
-        next(iter(some(_NO_ANSWER.__eq__)), None),
-    )
-
-
-def _is_end(word: str) -> bool:
-    return word in lifecycle.MESSAGE_STATUSES and lifecycle.is_final(word)
-
-
-def _delivered(mix: Mix, figure: Callable[[CarrierTally], int]) -> str:
-    delivered = sum(figure(one) for one in mix.ends if one.outcome == "delivered")
-    return chart.rate(delivered, sum(figure(one) for one in mix.ends))
+def _delivered(ends: Sequence[CarrierTally], column: str) -> str:
+    """Write which share was delivered, in the window that a column counts."""
+    delivered = sum(getattr(one, column) for one in ends if one.outcome == "delivered")
+    return chart.rate(delivered, sum(getattr(one, column) for one in ends))

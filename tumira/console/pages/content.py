@@ -1,16 +1,15 @@
 """Refused texts, requests for review, and the templates that allow or refuse texts."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.console.session import OperatorSession, Services, change, view
+from tumira.console.session import OperatorSession, Services, page
 from tumira.content import review as content_review
 from tumira.content.review import NOTE_MAX
 from tumira.content.store import (
@@ -24,12 +23,13 @@ from tumira.content.store import (
 from tumira.content.templates import TEMPLATE_MAX, TemplateVerdict, tidy
 from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, TEMPLATE, AccountId, TemplateId, read_id, write_id
-from tumira.html.forms import TYPED_MAX, Choice, Faults, Form, Text, read_path_id
+from tumira.html import paging
+from tumira.html.forms import TYPED_MAX, Choice, Form, TextField, account_id, read_path_id
+from tumira.html.guards import or_404
 from tumira.html.redirect import redirect
 
 CONTENT: Final = "/operator/content"
 TEMPLATES: Final = CONTENT + "/templates"
-REFUSAL: Final = CONTENT + "/refusals/{account}/{digest}"
 ASKED_MAX: Final = 100
 PAGE: Final = 25
 
@@ -44,118 +44,86 @@ VERDICTS: Final = (
     (TemplateVerdict.ALLOW.value, "let such texts pass"),
     (TemplateVerdict.BLOCK.value, "refuse such texts"),
 )
-LABELS: Final = {
-    "text": "Template",
-    "account": "Account",
-    "verdict": "What becomes of it",
-    "note": "Note",
-    "answer": "Answer",
-}
 
 # A figure, with what stands inside dates, times and amounts.
 _NUMBER: Final = re.compile(r"[0-9](?:[0-9.,:/-]*[0-9])?")
-# Since 1970, as exactly as the database keeps them; so many digits last for another two hundred years.
-_MICROSECONDS: Final = re.compile("[0-9]{1,16}")
-_MICROSECOND: Final = timedelta(microseconds=1)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _HEX: Final = re.compile("[0-9a-f]{64}")
+_NO_TEMPLATE: Final = "There is no such template"
 
 
 class TemplateForm(Form):
-    text = Text(clean=str, cut=2 * TEMPLATE_MAX)
+    text = TextField(clean=str, cut=2 * TEMPLATE_MAX)
     verdict = Choice(dict(VERDICTS), "Choose one of the two.", cut=10)
-    note = Text(cut=2 * NOTE_MAX)
-
-
-def _check_account(text: str) -> str | None:
-    is_right = not text or read_id(ACCOUNT, text) is not None
-    return None if is_right else "Write the account's id, as in acc_…, or nothing for all accounts."
+    note = TextField(cut=2 * NOTE_MAX)
 
 
 class NewTemplateForm(TemplateForm):
-    account = Text(_check_account, cut=TYPED_MAX)
+    account = TextField(
+        account_id("Write the account's id, as in acc_…, or nothing for all accounts."), cut=TYPED_MAX
+    )
 
 
-class DismissForm(Form):
-    answer = Text(cut=2 * NOTE_MAX)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A refused text in a list, and where it is shown alone."""
-
-    review: Review
-    account: str
-    path: str
+class DismissReviewForm(Form):
+    answer = TextField(cut=2 * NOTE_MAX)
 
 
 def routes(services: Services) -> Sequence[Route]:
     return [
-        view(services, CONTENT, show_refusals),
-        view(services, TEMPLATES, show_templates),
-        view(services, REFUSAL, show_refusal),
-        change(services, TEMPLATES, add_template),
-        change(services, TEMPLATES + "/{id}/remove", remove_template),
-        change(services, REFUSAL + "/template", decide),
-        change(services, REFUSAL + "/dismiss", dismiss),
+        *page(services, CONTENT, show_refusals),
+        *page(services, TEMPLATES, show_templates, {"": add_template, "/{id}/remove": remove_template}),
+        *page(
+            services,
+            CONTENT + "/refusals/{account}/{digest}",
+            show_refusal,
+            {"/template": decide, "/dismiss": dismiss},
+        ),
     ]
 
 
 async def show_refusals(session: OperatorSession) -> Response:
-    place = _read_place(session.request.query_params.get("before", ""))
+    cursor = _read_cursor(session.request.query_params.get("before", ""))
     async with session.database.connection() as connection:
-        asked = [] if place else await list_requested(connection, ASKED_MAX)
-        latest = await list_reviews(connection, PAGE + 1, *place)
+        asked = [] if cursor else await list_requested(connection, ASKED_MAX)
+        latest, last = paging.cut(await list_reviews(connection, PAGE + 1, *cursor), PAGE)
     return session.page(
         "content.html.jinja",
-        asked=[_row(one) for one in asked],
-        latest=[_row(one) for one in latest[:PAGE]],
-        is_latest=not place,
-        older=_write_place(latest[PAGE - 1]) if len(latest) > PAGE else None,
+        asked=asked,
+        latest=latest,
+        is_latest=not cursor,
+        older=None if last is None else f"{CONTENT}?before={_write_cursor(last)}",
         asked_max=ASKED_MAX,
-        done=DONE.get(session.request.query_params.get("done", "")),
+        done=DONE,
     )
 
 
-def _row(review: Review) -> Row:
+def _write_cursor(review: Review) -> str:
     account = write_id(ACCOUNT, review.account_id)
-    return Row(review, account, f"{CONTENT}/refusals/{account}/{review.digest.hex()}")
+    return f"{paging.write_time(review.last_at)}-{account}-{review.digest.hex()}"
 
 
-def _write_place(review: Review) -> str:
-    at = (review.last_at - _EPOCH) // _MICROSECOND
-    return f"{at}-{write_id(ACCOUNT, review.account_id)}-{review.digest.hex()}"
-
-
-def _read_place(text: str) -> tuple[datetime, AccountId, bytes] | tuple[()]:
+def _read_cursor(text: str) -> tuple[datetime, AccountId, bytes] | tuple[()]:
     """Return after which text a page begins; nothing for the first page."""
-    at, _, rest = text.partition("-")
-    account, _, digest = rest.partition("-")
-    account_id = read_id(ACCOUNT, account)
-    if not _MICROSECONDS.fullmatch(at) or account_id is None or not _HEX.fullmatch(digest):
-        return ()
-    return _EPOCH + int(at) * _MICROSECOND, AccountId(account_id), bytes.fromhex(digest)
+    time, _, key = text.partition("-")
+    account, _, digest = key.partition("-")
+    at, found = paging.read_time(time), _read_key(account, digest)
+    return () if at is None or found is None else (at, *found)
+
+
+def _read_key(account: str, digest: str) -> tuple[AccountId, bytes] | None:
+    read = read_id(ACCOUNT, account)
+    return None if read is None or not _HEX.fullmatch(digest) else (AccountId(read), bytes.fromhex(digest))
 
 
 async def show_refusal(session: OperatorSession) -> Response:
-    return await _refusal(session, {})
-
-
-async def _refusal(session: OperatorSession, faults: Faults, status: int = 200, **filled: str) -> Response:
-    account_id, digest = _key(session)
+    account, digest = _key(session)
     async with session.database.connection() as connection:
-        review = await find_review(connection, account_id, digest)
-    if review is None:
-        raise HTTPException(404, "There is no such refused text; they are kept for 30 days")
-    suggested = "" if review.text is None else suggest(review.text)
+        review = await find_review(connection, account, digest)
+    review = or_404(review, "There is no such refused text; they are kept for 30 days")
     return session.page(
         "refusal.html.jinja",
-        status,
-        row=_row(review),
+        review=review,
         verdicts=VERDICTS,
-        labels=LABELS,
-        faults=faults,
-        filled={"text": suggested, "verdict": "", "note": "", "answer": ""} | filled,
+        filled={"text": "" if review.text is None else suggest(review.text)},
         template_max=TEMPLATE_MAX,
         note_max=NOTE_MAX,
     )
@@ -171,110 +139,75 @@ def suggest(text: str) -> str:
 
 
 def _key(session: OperatorSession) -> tuple[AccountId, bytes]:
-    account_id = read_id(ACCOUNT, str(session.request.path_params["account"]))
-    digest = str(session.request.path_params["digest"])
-    if account_id is None or not _HEX.fullmatch(digest):
-        raise HTTPException(404, "There is no such refused text")
-    return AccountId(account_id), bytes.fromhex(digest)
+    return or_404(_read_key(**session.request.path_params), "There is no such refused text")
 
 
 async def decide(session: OperatorSession) -> Response:
     """Allow or refuse texts like this one for its account, which answers the request for review."""
-    account_id, digest = _key(session)
-    form = await TemplateForm.read(session.request)
-    if form.faults:
-        return await _refusal(session, form.faults, 422, **form.filled)
+    account, digest = _key(session)
+    form = await TemplateForm.accept(session.request)
     verdict = TemplateVerdict(form.verdict.data)
-    try:
+    with form.blame("text"):
         await content_review.add_template(
             session.database,
             form.text.data,
-            account_id,
+            account,
             verdict,
             note=form.note.data,
             actor=session.actor,
             answers=digest,
         )
-    except OperatorError as error:
-        return await _refusal(session, {"text": str(error)}, 422, **form.filled)
     return redirect(CONTENT + ("?done=allowed" if verdict is TemplateVerdict.ALLOW else "?done=refused"))
 
 
 async def dismiss(session: OperatorSession) -> Response:
-    account_id, digest = _key(session)
-    form = await DismissForm.read(session.request)
-    try:
+    account, digest = _key(session)
+    form = await DismissReviewForm.read(session.request)
+    with form.blame("answer"):
         await content_review.dismiss(
-            session.database, account_id, digest, answer=form.answer.data, actor=session.actor
+            session.database, account, digest, answer=form.answer.data, actor=session.actor
         )
-    except OperatorError as error:
-        return await _refusal(session, {"answer": str(error)}, 422, **form.filled)
     return redirect(CONTENT + "?done=dismissed")
 
 
 async def show_templates(session: OperatorSession) -> Response:
-    return await _templates(session, {}, done=DONE.get(session.request.query_params.get("done", "")))
-
-
-async def _templates(
-    session: OperatorSession, faults: Faults, status: int = 200, done: str | None = None, **filled: str
-) -> Response:
     before = read_id(TEMPLATE, session.request.query_params.get("before", ""))
     async with session.database.connection() as connection:
         found = await list_templates_before(
             connection, PAGE + 1, NEWEST if before is None else TemplateId(before)
         )
-    listed: Sequence[Mapping[str, Any]] = [
-        {
-            "id": write_id(TEMPLATE, one.template.id),
-            "template": one.template,
-            "business": one.business,
-            "account": None
-            if one.template.account_id is None
-            else write_id(ACCOUNT, one.template.account_id),
-        }
-        for one in found
-    ]
+    templates, last = paging.cut(found, PAGE)
     return session.page(
         "templates.html.jinja",
-        status,
-        templates=listed[:PAGE],
+        templates=templates,
         is_latest=before is None,
-        older=listed[PAGE - 1]["id"] if len(listed) > PAGE else None,
+        older=None if last is None else f"{TEMPLATES}?before={write_id(TEMPLATE, last.template.id)}",
         verdicts=VERDICTS,
-        labels=LABELS,
-        faults=faults,
-        filled={"text": "", "account": "", "verdict": "", "note": ""} | filled,
         template_max=TEMPLATE_MAX,
         note_max=NOTE_MAX,
-        done=done,
+        done=DONE,
     )
 
 
 async def add_template(session: OperatorSession) -> Response:
-    form = await NewTemplateForm.read(session.request)
-    if form.faults:
-        return await _templates(session, form.faults, 422, **form.filled)
-    account_id = read_id(ACCOUNT, form.account.data)
-    try:
+    form = await NewTemplateForm.accept(session.request)
+    account = read_id(ACCOUNT, form.account.data)
+    with form.blame("text"):
         await content_review.add_template(
             session.database,
             form.text.data,
-            None if account_id is None else AccountId(account_id),
+            None if account is None else AccountId(account),
             TemplateVerdict(form.verdict.data),
             note=form.note.data,
             actor=session.actor,
         )
-    except OperatorError as error:
-        return await _templates(session, {"text": str(error)}, 422, **form.filled)
     return redirect(TEMPLATES + "?done=added")
 
 
 async def remove_template(session: OperatorSession) -> Response:
-    missing = "There is no such template"
-    template_id = TemplateId(read_path_id(session.request, TEMPLATE, missing))
+    template_id = TemplateId(read_path_id(session.request, TEMPLATE, _NO_TEMPLATE))
     try:
         await content_review.remove_template(session.database, template_id, session.actor)
     except OperatorError as error:
-        raise HTTPException(404, missing) from error
+        raise HTTPException(404, _NO_TEMPLATE) from error
     return redirect(TEMPLATES + "?done=removed")

@@ -1,7 +1,6 @@
 """Prices per country: what counts now, what is scheduled, and new countries."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
@@ -9,10 +8,10 @@ from typing import Final
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.console.session import OperatorSession, Services, change, view
+from tumira.console.session import OperatorSession, Services, page
 from tumira.core.errors import OperatorError
-from tumira.html.forms import TYPED_MAX, Amount, Choice, Faults, Flag, Form, Text
-from tumira.html.page import LOCAL
+from tumira.html.forms import TYPED_MAX, Amount, Choice, Flag, Form, FormRefused, TextField
+from tumira.html.page import LOCAL, write_moment, write_price
 from tumira.html.redirect import redirect
 from tumira.identity.person_rules import NAME_MAX, check_name, clean_name
 from tumira.pricing import actions
@@ -36,18 +35,6 @@ STATUSES: Final = (
     (PriceStatus.ACTIVE.value, "charged at once"),
     (PriceStatus.COMING_SOON.value, "announced, not charged"),
 )
-LABELS: Final = {
-    "country": "Country",
-    "price": "Price",
-    "status": "What it is for",
-    "later_country": "Country",
-    "later_price": "New price",
-    "from_at": "Counts from",
-    "new_country": "Two letters",
-    "name": "Name",
-    "calling_code": "Calling code",
-    "lengths": "Digits after it",
-}
 
 _NO_COUNTRY: Final = "Choose a country of the list."
 _NO_PRICE: Final = "Write it in US dollars with at most four decimals, as in 0.0190."
@@ -70,14 +57,14 @@ def _check_lengths(text: str) -> str | None:
 
 
 class DestinationForm(Form):
-    new_country = Text(_check_country, cut=TYPED_MAX)
-    name = Text(check_name, clean=lambda text: clean_name(text)[:NAME_MAX])
-    calling_code = Text(_check_calling_code, cut=TYPED_MAX)
-    lengths = Text(_check_lengths, cut=TYPED_MAX)
+    new_country = TextField(_check_country, cut=TYPED_MAX)
+    name = TextField(check_name, clean=lambda text: clean_name(text)[:NAME_MAX])
+    calling_code = TextField(_check_calling_code, cut=TYPED_MAX)
+    lengths = TextField(_check_lengths, cut=TYPED_MAX)
 
 
 class PriceForm(Form):
-    country = Text(cut=TYPED_MAX)
+    country = TextField(cut=TYPED_MAX)
     price = Amount(fault=_NO_PRICE, is_needed=True)
     status = Choice(dict(STATUSES), "Choose one of the two.", cut=TYPED_MAX)
     confirmed = Flag(value="yes", is_secret=True)
@@ -100,63 +87,40 @@ def _check_moment(text: str) -> str | None:
 
 
 class ScheduleForm(Form):
-    later_country = Text(cut=TYPED_MAX)
+    later_country = TextField(cut=TYPED_MAX)
     later_price = Amount(fault=_NO_PRICE, is_needed=True)
-    from_at = Text(_check_moment, cut=TYPED_MAX)
+    from_at = TextField(_check_moment, cut=TYPED_MAX)
     confirmed = Flag(value="yes", is_secret=True)
 
 
 class WithdrawForm(Form):
-    country = Text()
-    from_at = Text()
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A country, with what a segment to it costs and will cost."""
-
-    destination: Destination
-    active: Decimal | None
-    coming: Decimal | None
-    lengths: str
+    country = TextField()
+    from_at = TextField()
 
 
 def routes(services: Services) -> Sequence[Route]:
-    return [
-        view(services, PRICES, show_prices),
-        change(services, PRICES + "/destinations", add_destination),
-        change(services, PRICES + "/set", set_price),
-        change(services, PRICES + "/schedule", schedule),
-        change(services, PRICES + "/withdraw", withdraw),
-    ]
+    forms = {
+        "/destinations": add_destination,
+        "/set": set_price,
+        "/schedule": schedule,
+        "/withdraw": withdraw,
+    }
+    return page(services, PRICES, show_prices, forms)
 
 
 async def show_prices(session: OperatorSession) -> Response:
-    return await _page(session, {}, done=DONE.get(session.request.query_params.get("done", "")))
-
-
-async def _page(
-    session: OperatorSession,
-    faults: Faults,
-    status: int = 200,
-    filled: Mapping[str, str] | None = None,
-    done: str | None = None,
-) -> Response:
     async with session.database.connection() as connection:
         tariff = await get_tariff(connection)
-        coming = await list_scheduled(connection, SCHEDULED_MAX)
-    names = _names(tariff)
+        scheduled = await list_scheduled(connection, SCHEDULED_MAX)
     return session.page(
         "prices.html.jinja",
-        status,
-        lines=_lines(tariff),
-        coming=[(one, names[one.country], _active(tariff, one.country)) for one in coming],
-        countries=list(names.items()),
+        destinations=tariff.destinations,
+        active=_prices(tariff, PriceStatus.ACTIVE),
+        announced=_prices(tariff, PriceStatus.COMING_SOON),
+        scheduled=scheduled,
+        names=_names(tariff),
         statuses=STATUSES,
-        labels=LABELS,
-        faults=faults,
-        filled={**dict.fromkeys(LABELS, ""), **(filled or {})},
-        done=done,
+        done=DONE,
     )
 
 
@@ -164,21 +128,10 @@ def _names(tariff: Tariff) -> Mapping[str, str]:
     return {one.country: one.name for one in tariff.destinations}
 
 
-def _lines(tariff: Tariff) -> Sequence[Line]:
-    found = {(one.country, one.status): one.price_usd for one in tariff.prices if one.channel == CHANNEL}
-    return [
-        Line(
-            one,
-            found.get((one.country, PriceStatus.ACTIVE)),
-            found.get((one.country, PriceStatus.COMING_SOON)),
-            ", ".join(map(str, one.national_lengths)),
-        )
-        for one in tariff.destinations
-    ]
-
-
-def _active(tariff: Tariff, country: str) -> Decimal | None:
-    return next((line.active for line in _lines(tariff) if line.destination.country == country), None)
+def _prices(tariff: Tariff, status: PriceStatus) -> Mapping[str, Decimal]:
+    return {
+        one.country: one.price_usd for one in tariff.prices if one.channel == CHANNEL and one.status == status
+    }
 
 
 async def add_destination(session: OperatorSession) -> Response:
@@ -186,15 +139,12 @@ async def add_destination(session: OperatorSession) -> Response:
     country = form.new_country.data.upper()
     if country in _names(await _tariff(session)):
         form.faults["new_country"] = "This country is in the list already."
-    if form.faults:
-        return await _page(session, form.faults, 422, form.filled)
+    form.refuse_faults()
     added = Destination(
         country, form.calling_code.data.removeprefix("+"), form.name.data, _read_lengths(form.lengths.data)
     )
-    try:
+    with form.blame():
         await actions.add_destination(session.database, added, session.actor)
-    except OperatorError as error:
-        return await _page(session, {"": str(error)}, 422, form.filled)
     return redirect(PRICES + "?done=added")
 
 
@@ -212,11 +162,14 @@ async def set_price(session: OperatorSession) -> Response:
     tariff = await _tariff(session)
     if form.country.data not in _names(tariff):
         form.faults["country"] = _NO_COUNTRY
-    if form.faults or form.price.data is None:
-        return await _page(session, form.faults, 422, form.filled)
+    form.refuse_faults()
+    assert form.price.data is not None
     price = Price(CHANNEL, form.country.data, form.price.data, PriceStatus(form.status.data))
     if not form.confirmed.data:
-        return _confirm(session, tariff, PRICES + "/set", form.filled, price)
+        counts, button = "from the next call on", "Set it"
+        if price.status is PriceStatus.COMING_SOON:
+            counts, button = "never: it is announced, not charged", "Announce it"
+        return _confirm(session, tariff, price, counts, form, button)
     await actions.set_price(session.database, price, session.actor)
     return redirect(PRICES + ("?done=set" if price.status is PriceStatus.ACTIVE else "?done=announced"))
 
@@ -228,12 +181,14 @@ async def schedule(session: OperatorSession) -> Response:
     from_at = _read_moment(form.from_at.data)
     if form.later_country.data not in _names(tariff):
         form.faults["later_country"] = _NO_COUNTRY
-    if form.faults or form.later_price.data is None or from_at is None:
-        return await _page(session, form.faults, 422, form.filled)
+    form.refuse_faults()
+    assert form.later_price.data is not None
+    assert from_at is not None
     price = Price(CHANNEL, form.later_country.data, form.later_price.data, PriceStatus.ACTIVE)
     if not form.confirmed.data:
-        return _confirm(session, tariff, PRICES + "/schedule", form.filled, price, from_at)
-    try:
+        counts = f"from {write_moment(from_at)} (UTC+02:00) on"
+        return _confirm(session, tariff, price, counts, form, "Schedule it")
+    with form.blame("from_at"):
         await schedule_price(
             session.database,
             channel=price.channel,
@@ -242,28 +197,31 @@ async def schedule(session: OperatorSession) -> Response:
             from_at=from_at,
             actor=session.actor,
         )
-    except OperatorError as error:
-        return await _page(session, {"from_at": str(error)}, 422, form.filled)
     return redirect(PRICES + "?done=scheduled")
 
 
 def _confirm(
-    session: OperatorSession,
-    tariff: Tariff,
-    path: str,
-    filled: Mapping[str, str],
-    price: Price,
-    from_at: datetime | None = None,
+    session: OperatorSession, tariff: Tariff, price: Price, counts: str, form: Form, button: str
 ) -> Response:
+    active = _prices(tariff, PriceStatus.ACTIVE).get(price.country)
     return session.page(
-        "price_confirm.html.jinja",
-        path=path,
-        filled=filled,
-        price=price,
-        country=_names(tariff)[price.country],
-        active=_active(tariff, price.country),
-        from_at=from_at,
+        "confirm.html.jinja",
+        title="Is this price right?",
+        facts={
+            "Country": _names(tariff)[price.country],
+            "Charged now": "nothing: it cannot be sent to" if active is None else _a_segment(active),
+            "New price": _a_segment(price.price_usd),
+            "Counts": counts,
+        },
+        fields={**form.filled, "confirmed": "yes"},
+        action=session.request.url.path,
+        button=button,
+        back=PRICES,
     )
+
+
+def _a_segment(price: Decimal) -> str:
+    return f"{write_price(price)} a segment"
 
 
 async def withdraw(session: OperatorSession) -> Response:
@@ -279,7 +237,7 @@ async def withdraw(session: OperatorSession) -> Response:
         )
     except (OperatorError, ValueError, OverflowError) as fault:
         told = str(fault) if isinstance(fault, OperatorError) else "There is no such price to come."
-        return await _page(session, {"": told}, 422)
+        raise FormRefused({"": told}) from None
     return redirect(PRICES + "?done=withdrawn")
 
 

@@ -4,28 +4,28 @@ Neither the text of a receipt, which may quote the message, nor the whole number
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.console.session import OperatorSession, Services, change, view
+from tumira.console.session import OperatorSession, Services, page
 from tumira.core.errors import FieldError, OperatorError
-from tumira.core.ids import MESSAGE, MessageId, read_id, write_id
+from tumira.core.ids import MESSAGE, MessageId, read_id
 from tumira.delivery import place_receipts, receipt_rules
 from tumira.delivery.place_receipts import NOTE_MAX, Candidate, mask
 from tumira.delivery.store import unmatched
 from tumira.delivery.store.unmatched import LATEST, ListedReceipt
-from tumira.html.forms import Faults, Form, Text
+from tumira.html import paging
+from tumira.html.forms import Form, FormRefused, TextField
+from tumira.html.guards import or_404
 from tumira.html.page import write_plural
 from tumira.html.redirect import redirect
 
 RECEIPTS: Final = "/operator/receipts"
-ONE: Final = RECEIPTS + "/{id}"
 PAGE: Final = 25
 COUNT_MAX: Final = 10_000
 # With fewer of a kind on a page, there is nothing to learn from them.
@@ -35,110 +35,60 @@ DONE: Final = {
     "matched": "The receipt is matched, and its message settled as it says.",
     "dismissed": "The receipt is dismissed.",
 }
-LABELS: Final = {"segment": "Message", "note": "Note", "why": "Note"}
 SETTLES_NOTHING: Final = "settles nothing yet"
 
 _UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
-_DIGITS_MAX: Final = len(str(LATEST))
 _CHOICE_PARTS: Final = 3
 
 
 class MatchForm(Form):
-    segment = Text(
+    segment = TextField(
         lambda text: "Choose the message that the receipt is about." if _read_segment(text) is None else None
     )
-    note = Text()
+    note = TextField()
 
 
-class DismissForm(Form):
-    why = Text()
-
-
-@dataclass(frozen=True, slots=True)
-class Guess:
-    """A message that a receipt may be about, in words."""
-
-    candidate: Candidate
-    choice: str
-    message: str
-    number: str
-    words: str
-    before: str
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A receipt that matches nothing."""
-
-    kept: ListedReceipt
-    path: str
-    number: str
-    age: str
-    settles: str
-    guesses: Sequence[Guess]
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """What several receipts of a page have in common."""
-
-    carrier: str
-    count: int
-    words: str
+class DismissReceiptForm(Form):
+    why = TextField()
 
 
 def routes(services: Services) -> Sequence[Route]:
     return [
-        view(services, RECEIPTS, show_receipts),
-        view(services, ONE, show_receipt),
-        change(services, ONE + "/match", match),
-        change(services, ONE + "/dismiss", dismiss),
+        *page(services, RECEIPTS, show_receipts),
+        *page(services, RECEIPTS + "/{id}", show_receipt, {"/match": match, "/dismiss": dismiss}),
     ]
 
 
 async def show_receipts(session: OperatorSession) -> Response:
     before = _read_number(session.request.query_params.get("before", ""), LATEST)
     async with session.database.connection() as connection:
-        found = await unmatched.list_before(connection, PAGE + 1, before)
-        candidates = await place_receipts.list_candidates(connection, found[:PAGE])
+        kept, last = paging.cut(await unmatched.list_before(connection, PAGE + 1, before), PAGE)
+        candidates = await place_receipts.list_candidates(connection, kept)
         count = await unmatched.count(connection, COUNT_MAX)
-    now = datetime.now(UTC)
-    rows = [_row(one, likely, now) for one, likely in zip(found[:PAGE], candidates, strict=True)]
+    rows = list(zip(kept, candidates, strict=True))
     return session.page(
         "receipts.html.jinja",
         rows=rows,
         patterns=_patterns(rows),
         count=f"more than {COUNT_MAX:,}" if count >= COUNT_MAX else f"{count:,}",
         is_latest=before == LATEST,
-        older=found[PAGE - 1].id if len(found) > PAGE else None,
-        done=DONE.get(session.request.query_params.get("done", "")),
-        now=now,
+        older=None if last is None else f"{RECEIPTS}?before={last.id}",
+        done=DONE,
+        **_writers(),
     )
 
 
-def _row(kept: ListedReceipt, candidates: Sequence[Candidate], now: datetime) -> Row:
-    settled = receipt_rules.receipt_result(kept.receipt.state, kept.receipt.error)
-    return Row(
-        kept,
-        f"{RECEIPTS}/{kept.id}",
-        mask(kept.receipt.recipient),
-        write_age((now - kept.received_at).total_seconds()),
-        settled.status or SETTLES_NOTHING,
-        [_guess(kept, one) for one in candidates],
-    )
-
-
-def _guess(kept: ListedReceipt, candidate: Candidate) -> Guess:
-    segment = candidate.segment
-    message = write_id(MESSAGE, segment.message_id)
-    return Guess(
-        candidate,
-        f"{message}.{segment.number}.{segment.attempt}",
-        message,
-        mask(segment.recipient),
-        _words(candidate),
-        write_age((kept.received_at - segment.submitted_at).total_seconds()),
-    )
+def _writers() -> Mapping[str, Any]:
+    """Return what both pages write receipts and their candidates with."""
+    return {
+        "now": datetime.now(UTC),
+        "age": lambda since, until: write_age((until - since).total_seconds()),
+        "mask": mask,
+        "settles": lambda receipt: (
+            receipt_rules.receipt_result(receipt.state, receipt.error).status or SETTLES_NOTHING
+        ),
+        "words": _words,
+    }
 
 
 def _words(candidate: Candidate) -> str:
@@ -150,18 +100,19 @@ def _words(candidate: Candidate) -> str:
     return "if " + ", and ".join(candidate.conditions)
 
 
-def _patterns(rows: Sequence[Row]) -> Sequence[Pattern]:
-    """Return what is the same about several receipts: a carrier that spells ids its own way always does."""
+def _patterns(
+    rows: Sequence[tuple[ListedReceipt, Sequence[Candidate]]],
+) -> Sequence[tuple[str, str, int]]:
+    """Return carrier, words and count of what is the same about several receipts.
+
+    A carrier that spells ids its own way always does.
+    """
     counts = Counter(
-        (row.kept.carrier, row.guesses[0].words)
-        for row in rows
-        if row.guesses and row.guesses[0].candidate.is_alike and row.guesses[0].candidate.is_open
+        (kept.carrier, _words(candidates[0]))
+        for kept, candidates in rows
+        if candidates and candidates[0].is_alike and candidates[0].is_open and candidates[0].conditions
     )
-    return [
-        Pattern(carrier, count, words)
-        for (carrier, words), count in counts.most_common()
-        if count >= PATTERN_MIN and words.startswith("if ")
-    ]
+    return [(*key, count) for key, count in counts.most_common() if count >= PATTERN_MIN]
 
 
 def write_age(seconds: float) -> str:
@@ -173,27 +124,18 @@ def write_age(seconds: float) -> str:
 
 
 async def show_receipt(session: OperatorSession) -> Response:
-    return await _page(session, {})
-
-
-async def _page(
-    session: OperatorSession, faults: Faults, status: int = 200, filled: dict[str, str] | None = None
-) -> Response:
     async with session.database.connection() as connection:
-        kept = await unmatched.find(connection, _receipt_id(session))
-        if kept is None:
-            raise HTTPException(404, place_receipts.GONE.removesuffix("."))
+        found = await unmatched.find(connection, _receipt_id(session))
+        kept = or_404(found, place_receipts.GONE.removesuffix("."))
         (candidates,) = await place_receipts.list_candidates(connection, [kept])
-    row = _row(kept, candidates, datetime.now(UTC))
     return session.page(
         "receipt_unmatched.html.jinja",
-        status,
-        row=row,
-        can_match=any(one.candidate.is_open for one in row.guesses),
-        faults=faults,
-        filled={"segment": "", "note": "", "why": ""} | (filled or {}),
-        labels=LABELS,
+        kept=kept,
+        candidates=candidates,
+        path=f"{RECEIPTS}/{kept.id}",
+        can_match=any(one.is_open for one in candidates),
         note_max=NOTE_MAX,
+        **_writers(),
     )
 
 
@@ -202,22 +144,20 @@ def _receipt_id(session: OperatorSession) -> int:
 
 
 def _read_number(text: str, default: int) -> int:
-    is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
-    return min(int(text), LATEST) if is_number else default
+    return paging.read_number(text, LATEST, default)
 
 
 async def match(session: OperatorSession) -> Response:
     """Settle the chosen message as the receipt says."""
-    form = await MatchForm.read(session.request)
+    form = await MatchForm.accept(session.request)
     segment = _read_segment(form.segment.data)
-    if segment is None:
-        return await _page(session, form.faults, 422, form.filled)
+    assert segment is not None
     try:
         await place_receipts.match_by_hand(
             session.database, _receipt_id(session), segment, form.note.data, session.actor
         )
     except FieldError as error:
-        return await _page(session, {error.field: str(error)}, 422, form.filled)
+        raise FormRefused({error.field: str(error)}, form.filled) from None
     except OperatorError as error:
         raise HTTPException(404, str(error).removesuffix(".")) from None
     return redirect(RECEIPTS + "?done=matched")
@@ -232,11 +172,11 @@ def _read_segment(text: str) -> tuple[MessageId, int, int] | None:
 
 
 async def dismiss(session: OperatorSession) -> Response:
-    form = await DismissForm.read(session.request)
+    form = await DismissReceiptForm.read(session.request)
     try:
         await place_receipts.dismiss(session.database, _receipt_id(session), form.why.data, session.actor)
     except FieldError as error:
-        return await _page(session, {"why": str(error)}, 422, form.filled)
+        raise FormRefused({"why": str(error)}, form.filled) from None
     except OperatorError as error:
         raise HTTPException(404, str(error).removesuffix(".")) from None
     return redirect(RECEIPTS + "?done=dismissed")

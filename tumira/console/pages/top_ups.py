@@ -4,24 +4,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from operator import itemgetter
 from typing import Final
 
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.accounts import store as accounts
 from tumira.accounts.store import Account
-from tumira.console.pages.accounts import Note
-from tumira.console.pages.accounts import path_of as path_of_account
-from tumira.console.session import OperatorSession, Services, change, view
-from tumira.console.top_up_words import STATES, name_of, write_money
+from tumira.console.session import OperatorSession, Services, page
 from tumira.core import money
 from tumira.core.errors import OperatorError
 from tumira.core.ids import TOP_UP, TopUpId, read_id, write_id
-from tumira.html.forms import TYPED_MAX, Faults, Form, Text, at_most, read_path_id
+from tumira.html.forms import (
+    TYPED_MAX,
+    Form,
+    FormRefused,
+    NoteField,
+    TextField,
+    at_most,
+    read_path_id,
+)
+from tumira.html.guards import or_404
 from tumira.html.page import write_usd
 from tumira.html.redirect import redirect
+from tumira.html.top_up_words import OPERATOR_STATES, full_name_of, write_exact_money
 from tumira.identity import manage_accounts
 from tumira.identity.person_rules import clean_name
 from tumira.postgres.connection import Connection
@@ -55,12 +62,14 @@ DONE: Final = {
     "lifted": "The account may send again.",
 }
 
+_NO_TOP_UP: Final = "There is no such top-up"
+
 
 class DecisionForm(Form):
-    outcome = Text(clean=lambda text: "not-paid" if text.strip() == "not-paid" else "paid")
-    paid = Text(cut=TYPED_MAX)
-    reference = Text(at_most(REFERENCE_MAX), clean=clean_name)
-    note = Note()
+    outcome = TextField(clean=lambda text: "not-paid" if text.strip() == "not-paid" else "paid")
+    paid = TextField(cut=TYPED_MAX)
+    reference = TextField(at_most(REFERENCE_MAX), clean=clean_name)
+    note = NoteField()
 
     @property
     def amount(self) -> Decimal | None:
@@ -69,46 +78,29 @@ class DecisionForm(Form):
 
 
 class LiftForm(Form):
-    lift_note = Note()
+    lift_note = NoteField()
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TopUpsPart:
     """Some of the top-ups that need the same, and where more of them are."""
 
     key: str
     title: str
-    rows: Sequence["Row"]
+    top_ups: Sequence[ListedTopUp]
     more: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    path: str
-    name: str
-    account_path: str
-    money: str
-    top_up: ListedTopUp
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that happened to a top-up."""
-
-    at: datetime
-    what: str
-    detail: str = ""
-
-
 def routes(services: Services) -> Sequence[Route]:
-    one = TOP_UPS + "/{id}"
+    forms = {
+        "/ask": ask_again,
+        "/resolve": ask_resolve,
+        "/resolve/confirm": resolve,
+        "/lift": lift,
+    }
     return [
-        view(services, TOP_UPS, show_top_ups),
-        view(services, one, show_top_up),
-        change(services, one + "/ask", ask_again),
-        change(services, one + "/resolve", ask_resolve),
-        change(services, one + "/resolve/confirm", resolve),
-        change(services, one + "/lift", lift),
+        *page(services, TOP_UPS, show_top_ups),
+        *page(services, TOP_UPS + "/{id}", show_top_up, forms),
     ]
 
 
@@ -134,11 +126,13 @@ async def show_top_ups(session: OperatorSession) -> Response:
         is_one=key in PARTS,
         is_first=before == LAST,
         given=query.get("id", "")[:TYPED_MAX],
-        states=STATES,
+        states=OPERATOR_STATES,
+        name_of=full_name_of,
+        write_money=write_exact_money,
     )
 
 
-async def _part(connection: Connection, key: str, count_max: int, before: TopUpId) -> Part:
+async def _part(connection: Connection, key: str, count_max: int, before: TopUpId) -> TopUpsPart:
     if key == "late":
         found, has_more = await top_up_lists.list_paid_late(connection, count_max, before)
     elif key == "all":
@@ -146,65 +140,41 @@ async def _part(connection: Connection, key: str, count_max: int, before: TopUpI
     else:
         found, has_more = await top_up_lists.list_of_state(connection, TopUpState(key), count_max, before)
     more = f"{TOP_UPS}?show={key}&before={write_id(TOP_UP, found[-1].id)}" if has_more else None
-    return Part(key, PARTS[key], [_row(one) for one in found], more)
-
-
-def _row(one: ListedTopUp) -> Row:
-    paid = write_money(one.asked if one.paid is None else one.paid, one.currency)
-    return Row(path_of(one.id), name_of(one.method, one.provider), path_of_account(one.account_id), paid, one)
-
-
-async def show_top_up(session: OperatorSession) -> Response:
-    return await top_up_page(session, {}, done=session.request.query_params.get("done", ""))
+    return TopUpsPart(key, PARTS[key], found, more)
 
 
 async def find_top_up(session: OperatorSession) -> TopUp:
-    missing = "There is no such top-up"
-    top_up_id = TopUpId(read_path_id(session.request, TOP_UP, missing))
+    top_up_id = TopUpId(read_path_id(session.request, TOP_UP, _NO_TOP_UP))
     async with session.database.connection() as connection:
-        found = await top_ups.find_any(connection, top_up_id)
-    if found is None:
-        raise HTTPException(404, missing)
-    return found
+        return or_404(await top_ups.find_any(connection, top_up_id), _NO_TOP_UP)
 
 
-async def top_up_page(
-    session: OperatorSession, faults: Faults, status: int = 200, *, done: str = "", **written: str
-) -> Response:
+async def show_top_up(session: OperatorSession) -> Response:
     top_up = await find_top_up(session)
     async with session.database.connection() as connection:
         account = await accounts.find(connection, top_up.account_id)
         movements = await top_up_lists.list_movements(connection, top_up.id)
         found = await deposits.list_of_top_up(connection, top_up.id, DEPOSITS_SHOWN)
     assert account is not None
-    filled = {"outcome": "paid", "paid": _suggested(top_up), "reference": "", "note": "", "lift_note": ""}
     return session.page(
         "top_up.html.jinja",
-        status,
         top_up=top_up,
-        reference=write_id(TOP_UP, top_up.id),
         path=path_of(top_up.id),
         account=account,
-        account_path=path_of_account(account.id),
-        name=name_of(top_up.method, top_up.provider),
-        asked=write_money(top_up.asked, top_up.currency),
-        paid=write_money(top_up.paid, top_up.currency),
+        name=full_name_of(top_up.method, top_up.provider),
+        write_money=write_exact_money,
+        write_exact=write_exact,
         rate=_rate(top_up),
-        state=STATES[top_up.state],
+        state=OPERATOR_STATES[top_up.state],
         story=_story(top_up, movements),
-        deposits=[(one, write_exact(one.amount)) for one in found],
+        deposits=found,
         can_ask=can_poll(top_up),
         may_credit=may_resolve(top_up.state, TopUpState.CREDITED),
         may_deny=may_resolve(top_up.state, TopUpState.FAILED),
         may_lift=top_up.state is TopUpState.REVERSED and account.suspended_at is not None,
-        faults=faults,
-        filled=filled | written,
-        said=DONE.get(done),
+        filled={"paid": "" if top_up.asked is None else write_exact(top_up.asked)},
+        done=DONE,
     )
-
-
-def _suggested(top_up: TopUp) -> str:
-    return "" if top_up.asked is None else write_exact(top_up.asked)
 
 
 def _rate(top_up: TopUp) -> str | None:
@@ -214,22 +184,23 @@ def _rate(top_up: TopUp) -> str | None:
     return f"{write_exact(top_up.rate)} {top_up.currency} for US$1{since}"
 
 
-def _story(top_up: TopUp, movements: Sequence[Movement]) -> Sequence[Event]:
-    """Return what happened, in order, as far as it was written down."""
-    asked = write_money(top_up.asked, top_up.currency)
-    found = [Event(top_up.created_at, "Started", "" if top_up.asked is None else f"{asked} asked for")]
+def _story(top_up: TopUp, movements: Sequence[Movement]) -> Sequence[tuple[datetime, str, str]]:
+    """Return what happened, in order, as far as it was written down: when, what, and more about it."""
+    asked = write_exact_money(top_up.asked, top_up.currency)
+    found = [(top_up.created_at, "Started", "" if top_up.asked is None else f"{asked} asked for")]
     if top_up.asked_at is not None:
         looks = f"looked at {top_up.tries} times so far" if top_up.tries > 1 else ""
-        found.append(Event(top_up.asked_at, "The provider was asked for the first time", looks))
+        found.append((top_up.asked_at, "The provider was asked for the first time", looks))
     found += [
-        Event(one.created_at, "Credited" if one.amount > 0 else "Taken back", write_usd(abs(one.amount)))
+        (one.created_at, "Credited" if one.amount > 0 else "Taken back", write_usd(abs(one.amount)))
         for one in movements
     ]
     if top_up.finished_at is not None:
-        found.append(Event(top_up.finished_at, f"Ended: {STATES[top_up.state][0]}", top_up.reason or ""))
+        ended = f"Ended: {OPERATOR_STATES[top_up.state][0]}"
+        found.append((top_up.finished_at, ended, top_up.reason or ""))
     if top_up.due_at is not None:
-        found.append(Event(top_up.due_at, "A worker looks at it again"))
-    return sorted(found, key=lambda event: event.at)
+        found.append((top_up.due_at, "A worker looks at it again", ""))
+    return sorted(found, key=itemgetter(0))
 
 
 async def ask_again(session: OperatorSession) -> Response:
@@ -238,7 +209,7 @@ async def ask_again(session: OperatorSession) -> Response:
     try:
         await settle_top_up.poll_again(session.database, top_up.id, session.actor)
     except OperatorError as error:
-        return await top_up_page(session, {"": str(error)}, 409)
+        raise FormRefused({"": str(error)}, status=409) from None
     return redirect(f"{path_of(top_up.id)}?done=asked")
 
 
@@ -247,18 +218,17 @@ async def _read_decision(session: OperatorSession) -> tuple[TopUp, DecisionForm]
     top_up = await find_top_up(session)
     if form.outcome.data == "paid" and (not form.amount or to_usd(form.amount, top_up.rate) <= 0):
         form.faults["paid"] = f"Write what the provider took, in {top_up.currency}, like 5 or 12.50."
+    form.refuse_faults()
     return top_up, form
 
 
 async def ask_resolve(session: OperatorSession) -> Response:
     top_up, form = await _read_decision(session)
-    if form.faults:
-        return await top_up_page(session, form.faults, 422, **form.filled)
     async with session.database.connection() as connection:
         account = await accounts.find(connection, top_up.account_id)
     assert account is not None
     return session.page(
-        "money_confirm.html.jinja",
+        "confirm.html.jinja",
         title="Nothing was paid?" if form.amount is None else "Credit this top-up?",
         facts=_comes_to(top_up, account, form),
         fields=form.filled,
@@ -271,13 +241,13 @@ async def ask_resolve(session: OperatorSession) -> Response:
 def _comes_to(top_up: TopUp, account: Account, form: DecisionForm) -> Mapping[str, str]:
     facts = {
         "Account": f"{account.business}, {account.name}",
-        "Top-up": f"{name_of(top_up.method, top_up.provider)}, {write_id(TOP_UP, top_up.id)}",
+        "Top-up": f"{full_name_of(top_up.method, top_up.provider)}, {write_id(TOP_UP, top_up.id)}",
     }
     if form.amount is None:
         facts["Credited"] = "nothing"
     else:
         amount = to_usd(form.amount, top_up.rate)
-        facts["The provider took"] = write_money(form.amount, top_up.currency)
+        facts["The provider took"] = write_exact_money(form.amount, top_up.currency)
         facts["Credited"] = write_usd(amount)
         facts["Balance after"] = write_usd(account.balance + amount)
         facts["Reference"] = form.reference.data or top_up.provider_reference or "none"
@@ -287,8 +257,6 @@ def _comes_to(top_up: TopUp, account: Account, form: DecisionForm) -> Mapping[st
 async def resolve(session: OperatorSession) -> Response:
     """Carry a decision out; a top-up is decided once, so a second press finds it decided."""
     top_up, form = await _read_decision(session)
-    if form.faults:
-        return await top_up_page(session, form.faults, 422, **form.filled)
     try:
         await settle_top_up.resolve(
             session.database,
@@ -299,16 +267,14 @@ async def resolve(session: OperatorSession) -> Response:
             actor=session.actor,
         )
     except OperatorError as error:
-        return await top_up_page(session, {"": str(error)}, 409)
+        raise FormRefused({"": str(error)}, status=409) from None
     return redirect(f"{path_of(top_up.id)}?done={form.outcome.data}")
 
 
 async def lift(session: OperatorSession) -> Response:
     """Let an account send again whose top-up was taken back."""
-    form = await LiftForm.read(session.request)
+    form = await LiftForm.accept(session.request)
     top_up = await find_top_up(session)
-    if form.faults:
-        return await top_up_page(session, form.faults, 422, **form.filled)
     await manage_accounts.suspend(
         session.database, top_up.account_id, suspended=False, actor=session.actor, note=form.lift_note.data
     )

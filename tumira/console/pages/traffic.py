@@ -1,14 +1,15 @@
 """Traffic of all accounts: now, and in the last thirty days."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.console.session import HOME, OperatorSession, Services, view
+from tumira.console.session import HOME, OperatorSession, Services, page
 from tumira.core import histogram
 from tumira.core.days import local_day
 from tumira.delivery.store import latency as latencies
@@ -16,8 +17,7 @@ from tumira.delivery.store.latency import EndCount, SubmissionCount
 from tumira.delivery.store.queue import BULK, SMALL
 from tumira.html import chart
 from tumira.operations import totals
-from tumira.operations.totals import WAITING_MAX, Accepted, Elsewhere, Stand
-from tumira.pricing.destinations import Tariff
+from tumira.operations.totals import WAITING_MAX, Accepted
 from tumira.pricing.store import get_tariff
 from tumira.sending.daily_totals import Day
 
@@ -29,6 +29,8 @@ PERCENTS: Final = (50, 95, 99)
 
 _LOST: Final = frozenset({"failed", "undelivered", "expired"})
 _MS: Final = 1000
+
+Counted = Accepted | SubmissionCount | EndCount
 
 
 @dataclass(slots=True)
@@ -42,67 +44,21 @@ class Flow:
     delivered: int = 0
     failed: int = 0
 
-
-@dataclass(frozen=True, slots=True)
-class LaneTimes:
-    """How long the messages of a lane took from acceptance to submission, in words."""
-
-    name: str
-    count: int
-    times: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Figures since the beginning of a slot."""
-
-    name: str
-    key: str
-    since: datetime
-    flows: Sequence[Flow]
-    lanes: Sequence[LaneTimes]
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """The queue of one lane to one country."""
-
-    country: str
-    lane: str
-    count: str
-    oldest: str
-
-
-@dataclass(slots=True)
-class Month:
-    """How the messages of thirty days to one country ended."""
-
-    name: str
-    days: list[Day] = field(default_factory=list)
-
-    @property
-    def delivered(self) -> int:
-        return sum(day.delivered for day in self.days)
-
-    @property
-    def ended(self) -> int:
-        return sum(day.ended for day in self.days)
-
-    @property
-    def lost(self) -> int:
-        return sum(day.lost for day in self.days)
-
-    @property
-    def unconfirmed(self) -> int:
-        return sum(day.unconfirmed for day in self.days)
-
-    @property
-    def rate(self) -> str:
-        return chart.rate(self.delivered, self.ended)
+    def add(self, counted: Counted, column: str) -> None:
+        count = getattr(counted, column)
+        if isinstance(counted, Accepted):
+            self.accepted += count
+            self.is_estimate |= counted.is_estimate
+        elif isinstance(counted, SubmissionCount):
+            self.submitted += count
+        elif counted.outcome == "delivered":
+            self.delivered += count
+        elif counted.outcome in _LOST:
+            self.failed += count
 
 
 def routes(services: Services) -> Sequence[Route]:
-    return [view(services, HOME, show_traffic), view(services, NOW, show_now)]
+    return [*page(services, HOME, show_traffic), *page(services, NOW, show_now)]
 
 
 async def show_now(session: OperatorSession) -> Response:
@@ -114,14 +70,14 @@ async def show_traffic(session: OperatorSession) -> Response:
     async with session.database.connection() as connection:
         ended = await totals.days(connection, today - timedelta(days=chart.DAYS - 1), today)
         under_way = await totals.under_way_by_day(connection)
-        names = _names(await get_tariff(connection))
-    months: dict[str, Month] = {}
+    by_country: dict[str, list[Day]] = {}
     for day in ended:
-        months.setdefault(day.country, Month(names.get(day.country, day.country))).days.append(day)
+        by_country.setdefault(day.country, []).append(day)
     return session.page(
         "traffic.html.jinja",
         chart=chart.bars(chart.add_up(ended, under_way), today),
-        months=list(months.values()),
+        months=by_country,
+        rate=chart.rate,
         now_path=NOW,
         **await _now(session),
     )
@@ -131,98 +87,57 @@ async def _now(session: OperatorSession) -> Mapping[str, Any]:
     now = datetime.now(UTC)
     lately, since = (latencies.slot_of(now - back) for back in (LATELY, HOUR))
     async with session.database.connection() as connection:
-        names = _names(await get_tariff(connection))
+        names = {one.country: one.name for one in (await get_tariff(connection)).destinations}
         accepted = await totals.accepted(connection, since, lately, now)
-        handovers = await latencies.list_submissions(connection, since, lately)
+        submissions = await latencies.list_submissions(connection, since, lately)
         ends = await latencies.list_ends(connection, since, lately)
         stands = await totals.stands(connection)
         elsewhere = await totals.elsewhere(connection)
-    seen = _Seen(names, accepted, handovers, ends)
+    counted: Sequence[Counted] = (*accepted, *submissions, *ends)
+    now_ms = int(now.timestamp() * _MS)
     return {
+        # Name, key, begin, and the flows and times that the columns `lately` and `count` say.
         "windows": [
-            Window("Last 10 minutes", "lately", lately, seen.flows("lately"), seen.lanes("lately")),
-            Window("Last hour", "hour", since, seen.flows("count"), seen.lanes("count")),
+            (name, key, begin, _flows(counted, names, column), _lane_times(submissions, column))
+            for name, key, begin, column in (
+                ("Last 10 minutes", "lately", lately, "lately"),
+                ("Last hour", "hour", since, "count"),
+            )
         ],
-        "stands": [_waiting(one, names, now) for one in stands],
-        "elsewhere": _elsewhere(elsewhere),
+        "stands": stands,
+        "elsewhere": elsewhere,
+        "names": names,
+        "lanes": LANES,
+        "bounded": lambda count: f"{count:,} or more" if count >= WAITING_MAX else f"{count:,}",
+        "age": lambda oldest_ms: histogram.write_ms(max(0, now_ms - oldest_ms)),
         "at": now,
         "percents": PERCENTS,
     }
 
 
-def _names(tariff: Tariff) -> Mapping[str, str]:
-    return {one.country: one.name for one in tariff.destinations}
+def _flows(counted: Sequence[Counted], names: Mapping[str, str], column: str) -> Sequence[Flow]:
+    """Return what came in and went out in one window, by country, and all of it if there are several."""
+    countries = sorted({one.country for one in counted if getattr(one, column)})
+    flows = {country: Flow(names.get(country, country)) for country in countries}
+    every = Flow("All")
+    for one in counted:
+        if one.country in flows:
+            flows[one.country].add(one, column)
+            every.add(one, column)
+    return [*flows.values(), every] if len(flows) != 1 else list(flows.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The counts of both windows; `lately` and `count` are the names of their columns."""
-
-    names: Mapping[str, str]
-    accepted: Sequence[Accepted]
-    handovers: Sequence[SubmissionCount]
-    ends: Sequence[EndCount]
-
-    def flows(self, column: str) -> Sequence[Flow]:
-        """Return what came in and went out in one window, by country, and all of it if there are several."""
-        found: dict[str, Flow] = {}
-        counted: tuple[Accepted | SubmissionCount | EndCount, ...] = (
-            *self.accepted,
-            *self.handovers,
-            *self.ends,
-        )
-        for one in counted:
-            if getattr(one, column):
-                found.setdefault(one.country, Flow(self.names.get(one.country, one.country)))
-        every = Flow("All")
-        for country, flow in found.items():
-            for total in (flow, every):
-                self._add(total, country, column)
-        ordered = [found[country] for country in sorted(found)]
-        return [*ordered, every] if len(found) != 1 else ordered
-
-    def _add(self, flow: Flow, country: str, column: str) -> None:
-        for incoming in self.accepted:
-            if incoming.country == country:
-                flow.accepted += getattr(incoming, column)
-                flow.is_estimate |= incoming.is_estimate
-        flow.submitted += sum(getattr(one, column) for one in self.handovers if one.country == country)
-        for end in self.ends:
-            if end.country == country and end.outcome == "delivered":
-                flow.delivered += getattr(end, column)
-            elif end.country == country and end.outcome in _LOST:
-                flow.failed += getattr(end, column)
-
-    def lanes(self, column: str) -> Sequence[LaneTimes]:
-        found = []
-        for lane, name in LANES.items():
-            counts: dict[int, int] = {}
-            for one in self.handovers:
-                if one.lane == lane:
-                    counts[one.bucket] = counts.get(one.bucket, 0) + getattr(one, column)
-            times = [histogram.percentile_ms(counts, percent) for percent in PERCENTS]
-            words = ["—" if time is None else histogram.write_ms(time) for time in times]
-            found.append(LaneTimes(name, sum(counts.values()), words))
-        return found
-
-
-def _waiting(stand: Stand, names: Mapping[str, str], now: datetime) -> Waiting:
-    age_ms = max(0, int(now.timestamp() * _MS) - stand.oldest_ms)
-    return Waiting(
-        names.get(stand.country, stand.country),
-        LANES[stand.lane],
-        _bounded(stand.count),
-        histogram.write_ms(age_ms),
-    )
-
-
-def _elsewhere(found: Elsewhere) -> Mapping[str, str]:
-    return {
-        "in-flight": _bounded(found.in_flight),
-        "retries": _bounded(found.retries),
-        "in-doubt": _bounded(found.in_doubt),
-    }
-
-
-def _bounded(count: int) -> str:
-    return f"{count:,} or more" if count >= WAITING_MAX else f"{count:,}"
+def _lane_times(
+    submissions: Sequence[SubmissionCount], column: str
+) -> Sequence[tuple[str, int, Sequence[str]]]:
+    """Return name and count of each lane, and how long its messages took to be submitted."""
+    found = []
+    for lane, name in LANES.items():
+        counts: Counter[int] = Counter()
+        for one in submissions:
+            if one.lane == lane:
+                counts[one.bucket] += getattr(one, column)
+        times = [histogram.percentile_ms(counts, percent) for percent in PERCENTS]
+        words = ["—" if time is None else histogram.write_ms(time) for time in times]
+        found.append((name, counts.total(), words))
+    return found

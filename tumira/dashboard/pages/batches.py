@@ -18,7 +18,7 @@ from tumira.dashboard.downloads import ROWS_MAX, Row, download_list
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.delivery.store import timeline as timelines
 from tumira.delivery.store.timeline import Timeline, TimelineEntry
-from tumira.html.forms import Choice, PeriodForm, Text, read_path_id, read_query_id
+from tumira.html.forms import Choice, PeriodForm, TextField, read_path_id, read_query_id
 from tumira.html.page import write_machine_time
 from tumira.postgres.connection import Connection
 from tumira.pricing.destinations import Tariff
@@ -90,8 +90,8 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 class BatchSearchForm(PeriodForm):
-    number = Text()
-    reference = Text()
+    number = TextField()
+    reference = TextField()
     status = Choice(
         ["", *BatchFilter], clean=lambda text: "" if text.strip() == BatchFilter.ANY else text.strip()
     )

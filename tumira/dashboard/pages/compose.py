@@ -27,7 +27,7 @@ from tumira.core.errors import (
 )
 from tumira.dashboard.refusal_words import say_refusal
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.html.forms import Form, FormId, Text, new_form_id
+from tumira.html.forms import Form, FormId, TextField, new_form_id
 from tumira.html.page import HEADERS, PRIVATE, write_count, write_plural, write_usd
 from tumira.html.redirect import redirect
 from tumira.pricing import gsm7, segments
@@ -75,10 +75,10 @@ _HIDDEN: Final = re.compile(
 
 
 class DraftForm(Form):
-    recipients = Text(clean=str)
-    message = Text(clean=str)
-    reference = Text()
-    edit = Text()
+    recipients = TextField(clean=str)
+    message = TextField(clean=str)
+    reference = TextField()
+    edit = TextField()
 
     @property
     def draft(self) -> Draft:
@@ -87,7 +87,7 @@ class DraftForm(Form):
 
 class DraftConfirmForm(DraftForm):
     token = FormId(FORM)
-    terms = Text()
+    terms = TextField()
 
 
 def routes(services: Services) -> Sequence[Route]:

@@ -13,7 +13,7 @@ from tumira.accounts import api_keys
 from tumira.accounts.api_keys import Scope
 from tumira.core.ids import KEY, KeyId, read_id, write_id
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.html.forms import Faults, Form, Text, Ticked, read_path_id
+from tumira.html.forms import Faults, Form, TextField, Ticked, read_path_id
 from tumira.html.redirect import redirect
 from tumira.identity.manage_keys import (
     KEYS_A_DAY_MAX,
@@ -37,7 +37,7 @@ SCOPES: Final = {
 
 
 class KeyForm(Form):
-    name = Text(check_name, clean=clean_name)
+    name = TextField(check_name, clean=clean_name)
     scopes = Ticked(SCOPES, name="scope")
 
 

@@ -18,9 +18,9 @@ from tumira.core.days import local_day, local_midnight
 from tumira.core.ids import ACCOUNT, BATCH, MESSAGE, AccountId, write_id
 from tumira.dashboard.downloads import ROWS_MAX, Row, download_list
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.dashboard.top_up_words import name_of
 from tumira.html.forms import Choice, PeriodForm
 from tumira.html.page import write_machine_time
+from tumira.html.top_up_words import name_of
 from tumira.operations.audit.runs import snapshot
 from tumira.postgres.connection import Connection
 from tumira.sending.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES

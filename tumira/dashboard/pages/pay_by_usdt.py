@@ -15,10 +15,10 @@ from tumira.core.errors import OperatorError
 from tumira.core.settings.payments import Usdt
 from tumira.dashboard.pages.top_up import PAY_BY_USDT, path_of
 from tumira.dashboard.session import VERIFY, CustomerSession, Services, private
-from tumira.dashboard.top_up_words import write_money
 from tumira.html import qr_code
-from tumira.html.forms import TYPED_MAX, Form, Text
+from tumira.html.forms import TYPED_MAX, Form, TextField
 from tumira.html.redirect import redirect
+from tumira.html.top_up_words import write_money
 from tumira.topups.start import start_usdt
 from tumira.topups.states import TOP_UP_MAX, TOP_UP_MIN, Currency
 from tumira.topups.usdt import deposits
@@ -31,7 +31,7 @@ _log: Final = structlog.get_logger()
 
 
 class AmountForm(Form):
-    amount = Text(cut=TYPED_MAX)
+    amount = TextField(cut=TYPED_MAX)
 
 
 @dataclass(frozen=True, slots=True)

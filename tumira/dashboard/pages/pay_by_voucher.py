@@ -10,10 +10,10 @@ from starlette.routing import Route
 from tumira.core import money
 from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import TOP_UP, TopUpId
-from tumira.dashboard import top_up_words
 from tumira.dashboard.pages.top_up import PAY_BY_VOUCHER, STALE, path_of, was_started
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.html.forms import TYPED_MAX, Faults, Form, FormId, Text, new_form_id
+from tumira.html import top_up_words
+from tumira.html.forms import TYPED_MAX, Faults, Form, FormId, TextField, new_form_id
 from tumira.html.redirect import redirect
 from tumira.topups import start as start_voucher
 from tumira.topups.states import TOP_UP_MIN
@@ -24,10 +24,10 @@ _SOUTH_AFRICA: Final = "+27"
 
 
 class VoucherForm(Form):
-    provider = Text(cut=TYPED_MAX)
-    value = Text(cut=TYPED_MAX)
-    phone = Text(cut=TYPED_MAX)
-    pin = Text(cut=PIN_TYPED_MAX + 1, is_secret=True)
+    provider = TextField(cut=TYPED_MAX)
+    value = TextField(cut=TYPED_MAX)
+    phone = TextField(cut=TYPED_MAX)
+    pin = TextField(cut=PIN_TYPED_MAX + 1, is_secret=True)
     form = FormId(TOP_UP)
 
 

@@ -14,7 +14,7 @@ from tumira.core.ids import TOP_UP, TopUpId
 from tumira.dashboard.pages.landing import offers
 from tumira.dashboard.pages.top_up import AMOUNTS, PAY_BY_WALLET, STALE, path_of, was_started
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.html.forms import TYPED_MAX, Choice, Faults, Form, FormId, Text, new_form_id
+from tumira.html.forms import TYPED_MAX, Choice, Faults, Form, FormId, TextField, new_form_id
 from tumira.html.redirect import redirect
 from tumira.pricing.store import get_tariff
 from tumira.topups.providers.paynow_messages import Wallet
@@ -25,9 +25,9 @@ _ZIMBABWE: Final = "+263"
 
 
 class WalletForm(Form):
-    amount = Text(cut=TYPED_MAX)
+    amount = TextField(cut=TYPED_MAX)
     wallet = Choice(Wallet, "Choose one of these.", cut=TYPED_MAX)
-    phone = Text(cut=TYPED_MAX)
+    phone = TextField(cut=TYPED_MAX)
     form = FormId(TOP_UP)
 
 

@@ -17,7 +17,7 @@ from tumira.core import money
 from tumira.core.ids import read_id, write_id
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.form_body import read_fields
-from tumira.html.forms import Amount, Faults, Flag, Form, Secret, Text, at_most, needed
+from tumira.html.forms import Amount, Faults, Flag, Form, Secret, TextField, at_most, needed
 from tumira.html.guards import address_of
 from tumira.html.redirect import redirect
 from tumira.identity import browsers
@@ -59,12 +59,12 @@ DONE: Final = {
 
 
 class ProfileForm(Form):
-    name = Text(check_name, clean=clean_name)
-    business = Text(check_name, clean=clean_name)
+    name = TextField(check_name, clean=clean_name)
+    business = TextField(check_name, clean=clean_name)
 
 
 class EmailForm(Form):
-    email = Text(lambda email: check_email(email) if email else None, cut=300)
+    email = TextField(lambda email: check_email(email) if email else None, cut=300)
 
 
 class PasswordForm(Form):
@@ -83,15 +83,15 @@ class NoticeForm(Form):
 
 
 class ReviewForm(Form):
-    text = Text(
+    text = TextField(
         lambda text: None if text.strip() else "Paste the text that was refused.", clean=str, cut=TEXT_MAX
     )
-    note = Text(at_most(NOTE_MAX))
+    note = TextField(at_most(NOTE_MAX))
     consent = Flag(needed("Without this nobody can look at the text."))
 
 
 class CloseForm(Form):
-    word = Text(lambda word: None if word == CLOSE_WORD else f"Write {CLOSE_WORD}, in capital letters.")
+    word = TextField(lambda word: None if word == CLOSE_WORD else f"Write {CLOSE_WORD}, in capital letters.")
     password_to_close = Secret(cut=PASSWORD_MAX)
 
 

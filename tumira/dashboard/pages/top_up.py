@@ -13,10 +13,10 @@ from tumira.core import money
 from tumira.core.ids import TOP_UP as TOP_UP_PREFIX
 from tumira.core.ids import AccountId, TopUpId, read_id, write_id
 from tumira.core.settings.payments import Payments
-from tumira.dashboard import top_up_words
 from tumira.dashboard.pages.landing import SMALLEST_TOP_UP, Offer, offers
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.html.forms import Form, Text
+from tumira.html import top_up_words
+from tumira.html.forms import Form, TextField
 from tumira.html.page import write_usd
 from tumira.postgres.pool import Database
 from tumira.pricing.destinations import Tariff
@@ -39,7 +39,7 @@ STALE: Final = "This page was open for very long. Check it, and press again."
 
 
 class AmountForm(Form):
-    amount = Text()
+    amount = TextField()
 
 
 @dataclass(frozen=True, slots=True)

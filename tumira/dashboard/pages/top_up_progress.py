@@ -13,10 +13,10 @@ from starlette.routing import Route
 from tumira.core.ids import TOP_UP as TOP_UP_PREFIX
 from tumira.core.ids import TopUpId, write_id
 from tumira.core.settings.payments import Payments
-from tumira.dashboard import top_up_words as words
 from tumira.dashboard.pages.top_up import PAY_BY_USDT, PAY_BY_VOUCHER, PAY_BY_WALLET, TOP_UP, path_of
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html import qr_code
+from tumira.html import top_up_words as words
 from tumira.html.form_body import read_fields
 from tumira.html.forms import read_path_id
 from tumira.html.page import write_usd

@@ -16,7 +16,7 @@ from tumira.dashboard.downloads import Row, download_list
 from tumira.dashboard.refusal_words import say_refusal
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.form_body import FILE_BYTES_MAX, FormBody, read_upload
-from tumira.html.forms import Faults, Form, Text, at_most, read_path_id
+from tumira.html.forms import Faults, Form, TextField, at_most, read_path_id
 from tumira.html.redirect import redirect
 from tumira.postgres.connection import Connection
 from tumira.pricing.gsm7 import is_blank
@@ -66,13 +66,13 @@ _BUSY: Final = (
 
 
 class UploadForm(Form):
-    message = Text(lambda text: "Write the message." if is_blank(text) else None, clean=str)
-    country = Text()
-    reference = Text(at_most(REFERENCE_MAX))
+    message = TextField(lambda text: "Write the message." if is_blank(text) else None, clean=str)
+    country = TextField()
+    reference = TextField(at_most(REFERENCE_MAX))
 
 
 class FileConfirmForm(Form):
-    agreed = Text()
+    agreed = TextField()
 
 
 _EMPTY: Final = UploadForm(FormBody({})).filled

@@ -15,7 +15,7 @@ from tumira.core.days import local_day, local_midnight
 from tumira.core.ids import ENDPOINT, EVENT, EndpointId, EventId, read_id, write_id
 from tumira.dashboard.session import CustomerSession, Private, Services, private
 from tumira.events import MEANINGS, SUBSCRIBABLE
-from tumira.html.forms import Faults, Form, Text, Ticked, needed, read_path_id, read_query_id
+from tumira.html.forms import Faults, Form, TextField, Ticked, needed, read_path_id, read_query_id
 from tumira.html.page import write_plural
 from tumira.html.redirect import redirect
 from tumira.webhooks import manage, view
@@ -106,8 +106,8 @@ def _on_endpoint(act: Act) -> Private:
 
 
 class EndpointForm(Form):
-    url = Text(needed("Write where we shall send events, as in https://hooks.example.com/tumira."))
-    description = Text()
+    url = TextField(needed("Write where we shall send events, as in https://hooks.example.com/tumira."))
+    description = TextField()
     types = Ticked(SUBSCRIBABLE, name="type")
 
     @property
@@ -121,12 +121,12 @@ class EndpointForm(Form):
 
 
 class RotateForm(Form):
-    seen = Text()
+    seen = TextField()
 
 
 class SendAgainForm(Form):
-    since = Text(lambda text: _check_since(_read_day(text)))
-    what = Text()
+    since = TextField(lambda text: _check_since(_read_day(text)))
+    what = TextField()
 
 
 async def show_endpoints(session: CustomerSession) -> Response:

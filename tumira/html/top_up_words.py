@@ -1,4 +1,4 @@
-"""Names and explanations of top-ups, as customers see them."""
+"""Names and explanations of top-ups, as customers and as operators see them."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -7,6 +7,7 @@ from typing import Final, assert_never
 
 from tumira.html.page import write_usd
 from tumira.topups.providers.paynow_messages import PAID_WITH, Wallet
+from tumira.topups.reconcile_rules import write_exact
 from tumira.topups.states import Currency, FailureReason, Method, TopUp, TopUpState
 from tumira.topups.voucher_pins import Issuer
 
@@ -25,6 +26,12 @@ STATES: Final[Mapping[TopUpState, tuple[str, str]]] = {
     TopUpState.FAILED: ("failed", "failed"),
     TopUpState.EXPIRED: ("expired", "expired"),
     TopUpState.REVERSED: ("taken back", "failed"),
+}
+OPERATOR_STATES: Final = {
+    **STATES,
+    TopUpState.STARTED: ("started", "queued"),
+    TopUpState.PENDING: ("pending", "sending"),
+    TopUpState.DOUBT: ("in doubt", "unconfirmed"),
 }
 
 REASONS: Final[Mapping[str, str]] = {
@@ -61,6 +68,12 @@ _ZIMBABWE: Final = "+263"
 
 def name_of(method: str, provider: str) -> str:
     return _PROVIDERS.get(provider) or _METHODS.get(method, method)
+
+
+def full_name_of(method: Method, provider: str) -> str:
+    """Name the method too, for operators."""
+    title = _PROVIDERS.get(provider)
+    return _METHODS[method] if title is None else f"{_METHODS[method]}, {title}"
 
 
 def asks_of(top_up: TopUp) -> str:
@@ -162,6 +175,13 @@ def write_money(amount: Decimal, currency: Currency) -> str:
             return f"{amount.normalize():,f} USDT"
         case _:
             assert_never(currency)
+
+
+def write_exact_money(amount: Decimal | None, currency: Currency) -> str:
+    """Write an amount with all its decimals, for operators; a dash where there is none."""
+    if amount is None:
+        return "—"
+    return write_usd(amount) if currency is Currency.USD else f"{write_exact(amount)} {currency}"
 
 
 def write_rate(rate: Decimal, on: date | None) -> str:
