@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from tests.support.delivery.smpp_peer import Carrier
 from tests.support.markers import kind_of
 from tests.support.postgres.databases import clone, run_server
 from tests.support.postgres.embedded import quick_directory, temporary_base
-from tests.support.postgres.embedded_starts import quiet
+from tests.support.postgres.embedded_starts import copy_of, quiet
 from tests.support.processes.service import Service, run_web
 from tests.support.topups.paynow_server import PaynowServer, paynow_server
 from tumira.postgres.embedded.server import start
@@ -104,10 +103,7 @@ def pattern() -> Iterator[Path]:
 @pytest.fixture
 def data_dir(base: Path, pattern: Path) -> Path:
     """Give a directory that was used before and stopped cleanly; sooner had than a new one."""
-    made = base / "data"
-    subprocess.run(["cp", "-a", pattern, made], check=True)
-    (made / "postgres.log").unlink()
-    return made
+    return copy_of(pattern, base / "data")
 
 
 @pytest.fixture

@@ -10,43 +10,40 @@ import pytest_asyncio
 from prometheus_client import generate_latest
 
 from tests.postgres.test_statements import generic_plan, scans
+from tests.support.postgres.databases import clone
 from tests.support.processes.service import new_caller
 from tests.support.processes.watched import read_samples
 from tumira.core import metrics
 from tumira.operations import metrics_page
-from tumira.postgres.pool import PLANNED_ONCE, Database
+from tumira.postgres.connection import Connection
+from tumira.postgres.pool import PLANNED_ONCE
 
 # What grows with the traffic or with the customers' payments.
 LARGE: Final = frozenset({"queue", "events", "top_ups", "mails", "uploads", "unmatched_receipts"})
 
 MUCH: Final = """
+    INSERT INTO queue (country, lane, turn, message_id)
+    SELECT 'ZW', 1, n, gen_random_uuid() FROM generate_series(1, 21000) AS n;
     INSERT INTO top_ups (id, account_id, method, provider, state, currency, asked, due_at)
-    SELECT gen_random_uuid(), $1, 'paynow', 'ecocash', 'failed', 'USD', 5, NULL
+    SELECT gen_random_uuid(), '{account_id}', 'paynow', 'ecocash', 'failed', 'USD', 5, NULL
       FROM generate_series(1, 20000);
+    INSERT INTO mails (id, recipient, subject, body, expires_at)
+    SELECT gen_random_uuid(), '', '', '', now() FROM generate_series(1, 21000);
 """
 
 
-@pytest_asyncio.fixture
-async def connection(database_url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+@pytest_asyncio.fixture(scope="module")
+async def connection(server_url: str) -> AsyncIterator[Connection]:
     """Give a connection with many rows, planned as the web process plans."""
-    caller = await new_caller(database_url)
-    database = Database(database_url, connections_max=1, settings=PLANNED_ONCE)
-    connection = await database.connect()
-    await connection.execute(
-        "INSERT INTO queue (country, lane, turn, message_id)"
-        " SELECT 'ZW', 1, n, gen_random_uuid() FROM generate_series(1, 40000) AS n"
-    )
-    await connection.execute(MUCH.replace("$1", f"'{caller.id}'"))
-    await connection.execute(
-        "INSERT INTO mails (id, recipient, subject, body, expires_at)"
-        " SELECT gen_random_uuid(), '', '', '', now() FROM generate_series(1, 30000)"
-    )
-    yield connection
-    await connection.close()
-    await database.close()
+    with clone(server_url) as url:
+        caller = await new_caller(url)
+        connection = await asyncpg.connect(url, server_settings=PLANNED_ONCE)
+        await connection.execute(MUCH.format(account_id=caller.id))
+        yield connection
+        await connection.close()
 
 
-async def test_a_reading_is_bounded(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+async def test_a_reading_is_bounded(connection: Connection) -> None:
     async with connection.transaction():
         await metrics_page.measure(connection)
     found = read_samples(generate_latest(metrics.DATABASE).decode())
@@ -62,7 +59,7 @@ async def test_a_reading_is_bounded(connection: "asyncpg.Connection[asyncpg.Reco
     assert found["tumira_database_size_bytes"] > 1_000_000
 
 
-async def test_no_large_table_is_read_whole(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+async def test_no_large_table_is_read_whole(connection: Connection) -> None:
     await connection.execute("ANALYZE top_ups, mails")
     for statement in (
         metrics_page.SQL_TOP_UPS,

@@ -1,5 +1,6 @@
 """A process that starts the embedded PostgreSQL."""
 
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,14 @@ def owner_of(data_dir: Path) -> Iterator[Owner]:
         yield owner
     finally:
         owner.close()
+
+
+def copy_of(pattern: Path, data_dir: Path) -> Path:
+    """Copy a data directory, with the owners of its files; the new one has no log."""
+    data_dir.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cp", "-a", pattern, data_dir], check=True)
+    (data_dir / "postgres.log").unlink(missing_ok=True)
+    return data_dir
 
 
 def quiet(_text: str) -> None:
