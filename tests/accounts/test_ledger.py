@@ -40,31 +40,26 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 """
 
 
-@pytest.mark.parametrize(
-    ("row", "constraint"),
-    [
-        (("customer", "revenue", "0", ID, None, None, None), "transfers_amount_check"),
-        (("customer", "revenue", "-1", ID, None, None, None), "transfers_amount_check"),
-        (("customer", "customer", "1", None, None, None, None), "one_side_is_the_customer"),
-        (("adjustment", "revenue", "1", None, None, "n", "a"), "one_side_is_the_customer"),
-        (("customer", "revenue", "1", None, None, None, None), "a_debit_names_its_batch"),
-        (("topup:paynow", "customer", "1", ID, None, None, None), "a_debit_names_its_batch"),
-        (("revenue", "customer", "1", None, ID, None, None), "a_refund_names_its_message"),
-        (("revenue", "customer", "1", None, None, None, None), "a_refund_names_its_message"),
-        (("topup:paynow", "customer", "1", None, None, None, None), "a_top_up_is_named"),
-        (("adjustment", "customer", "1", None, None, None, "a"), "an_adjustment_says_why_and_who"),
-        (("adjustment", "customer", "1", None, None, "n", None), "an_adjustment_says_why_and_who"),
-    ],
-)
-async def test_a_transfer_that_makes_no_sense_is_refused(
-    database: Database, caller: Caller, row: tuple[object, ...], constraint: str
-) -> None:
-    source, target, amount, batch_id, message_id, note, actor = row
+NONSENSE = [
+    (("customer", "revenue", "0", ID, None, None, None), "transfers_amount_check"),
+    (("customer", "revenue", "-1", ID, None, None, None), "transfers_amount_check"),
+    (("customer", "customer", "1", None, None, None, None), "one_side_is_the_customer"),
+    (("adjustment", "revenue", "1", None, None, "n", "a"), "one_side_is_the_customer"),
+    (("customer", "revenue", "1", None, None, None, None), "a_debit_names_its_batch"),
+    (("topup:paynow", "customer", "1", ID, None, None, None), "a_debit_names_its_batch"),
+    (("revenue", "customer", "1", None, ID, None, None), "a_refund_names_its_message"),
+    (("revenue", "customer", "1", None, None, None, None), "a_refund_names_its_message"),
+    (("topup:paynow", "customer", "1", None, None, None, None), "a_top_up_is_named"),
+    (("adjustment", "customer", "1", None, None, None, "a"), "an_adjustment_says_why_and_who"),
+    (("adjustment", "customer", "1", None, None, "n", None), "an_adjustment_says_why_and_who"),
+]
+
+
+async def test_a_transfer_that_makes_no_sense_is_refused(database: Database, caller: Caller) -> None:
     async with database.connection() as connection:
-        with pytest.raises(asyncpg.CheckViolationError, match=constraint):
-            await connection.execute(
-                INSERT, caller.id, source, target, Decimal(str(amount)), batch_id, message_id, note, actor
-            )
+        for (source, target, amount, *others), constraint in NONSENSE:
+            with pytest.raises(asyncpg.CheckViolationError, match=constraint):
+                await connection.execute(INSERT, caller.id, source, target, Decimal(str(amount)), *others)
 
 
 async def test_a_batch_is_debited_and_a_message_refunded_at_most_once(
@@ -79,14 +74,12 @@ async def test_a_batch_is_debited_and_a_message_refunded_at_most_once(
                 await connection.execute(INSERT, *row)
 
 
-@pytest.mark.parametrize(
-    "change", ["UPDATE transfers SET amount = 2", "DELETE FROM transfers", "TRUNCATE transfers"]
-)
-async def test_a_transfer_is_never_changed(database: Database, caller: Caller, change: str) -> None:
+async def test_a_transfer_is_never_changed(database: Database, caller: Caller) -> None:
     assert caller
     async with database.connection() as connection:
-        with pytest.raises(asyncpg.RaiseError, match="a transfer is never changed"):
-            await connection.execute(change)
+        for change in ("UPDATE transfers SET amount = 2", "DELETE FROM transfers", "TRUNCATE transfers"):
+            with pytest.raises(asyncpg.RaiseError, match="a transfer is never changed"):
+                await connection.execute(change)
 
 
 async def test_no_balance_goes_below_zero(database: Database, caller: Caller) -> None:
@@ -97,7 +90,7 @@ async def test_no_balance_goes_below_zero(database: Database, caller: Caller) ->
     assert await broken_promises(database) == []
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 async def test_money_adds_up_after_any_history(database_url: str, seed: int) -> None:
     chance = random.Random(seed)
     callers = [await new_caller(database_url, balance="2", rate=100_000) for _ in range(3)]

@@ -163,7 +163,7 @@ waits = st.one_of(
     st.sampled_from([1, SECOND - 1, SECOND, MINUTE - SECOND, MINUTE - 1, MINUTE, MINUTE + SECOND]),
 )
 limits = st.one_of(st.integers(1, 5), st.integers(1, 80), st.integers(595, 605), st.integers(1, 2000))
-bursts = st.one_of(st.integers(1, 8), st.integers(1, 90), st.integers(300, 900), st.integers(1, 2100))
+bursts = st.one_of(st.integers(1, 8), st.integers(1, 90), st.integers(300, 900))
 gaps = st.one_of(st.just(0), st.integers(0, 50), st.integers(0, 200_000))
 
 
@@ -182,18 +182,30 @@ restless = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=250)
+@settings(max_examples=50)
 @given(restless)
-def test_no_60_seconds_ever_hold_more_calls_than_the_limit(steps: Sequence[Step]) -> None:
+def test_whatever_the_history_the_limit_holds_and_the_answers_are_true(steps: Sequence[Step]) -> None:
     allowed_us: list[int] = []
     for call in play(steps):
-        if call.place.allowed:
+        window, place = call.place.window, call.place
+        assert len(window.times_us) == len(window.counts) <= EXACT_MAX + 61
+        if place.allowed:
             allowed_us.append(call.real_us)
             # Any 60 seconds end with some allowed call, so to look back from each of these is to look at all.
             assert count_since(allowed_us, call.real_us, WINDOW_S) <= call.limit
+            assert all(one <= two for one, two in pairwise(window.times_us))
+            assert min(window.counts) > 0
+            assert call.clock_us - MINUTE < window.times_us[0]
+            assert window.times_us[-1] <= call.clock_us + SECOND
+        else:
+            # A refused caller who waits as told is let in, and not a second sooner.
+            assert place.reset_s >= 1
+            then_us = call.clock_us + place.reset_s * SECOND
+            assert take(window, call.limit, then_us).allowed
+            assert not take(window, call.limit, then_us - SECOND).allowed
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=50)
 @given(one_limit)
 @example([Step(0, 0, 600, 601, 100_001)])
 def test_no_call_is_refused_that_the_limit_allows(steps: Sequence[Step]) -> None:
@@ -208,31 +220,7 @@ def test_no_call_is_refused_that_the_limit_allows(steps: Sequence[Step]) -> None
             assert call.place.window is call.before
 
 
-@settings(deadline=None, max_examples=150)
-@given(restless)
-def test_a_refused_caller_who_waits_as_told_is_let_in_and_not_a_second_sooner(steps: Sequence[Step]) -> None:
-    for call in play(steps):
-        if not call.place.allowed:
-            assert call.place.reset_s >= 1
-            then_us = call.clock_us + call.place.reset_s * SECOND
-            assert take(call.place.window, call.limit, then_us).allowed
-            assert not take(call.place.window, call.limit, then_us - SECOND).allowed
-
-
-@settings(deadline=None, max_examples=150)
-@given(restless)
-def test_the_entries_stay_in_order_and_few(steps: Sequence[Step]) -> None:
-    for call in play(steps):
-        window = call.place.window
-        assert len(window.times_us) == len(window.counts) <= EXACT_MAX + 61
-        if call.place.allowed:
-            assert all(one <= two for one, two in pairwise(window.times_us))
-            assert min(window.counts) > 0
-            assert call.clock_us - MINUTE < window.times_us[0]
-            assert window.times_us[-1] <= call.clock_us + SECOND
-
-
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=25)
 @given(restless)
 def test_a_look_says_what_the_call_before_was_told_and_what_the_next_will_be(steps: Sequence[Step]) -> None:
     for call in play(steps):

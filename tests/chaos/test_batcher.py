@@ -13,6 +13,7 @@ from tests.support.sending.batchers import broken_promises, open_batchers, read_
 from tumira.core.errors import InternalError, ServiceUnavailable
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres import clock, partitions
+from tumira.sending import batcher
 from tumira.sending.types import Admitted, Answered, Refused
 
 # Stands for any value that the database refuses and our checks do not know of.
@@ -25,22 +26,22 @@ CREATE TRIGGER poison BEFORE INSERT ON messages
     FOR EACH ROW WHEN (NEW.recipient = '+263771299999') EXECUTE FUNCTION poison();
 """
 
-# Makes the commit itself take two seconds for one text, so that the line can be cut in the middle of it.
+# Makes the commit itself take a second for one text, so that the line can be cut in the middle of it.
 SLOW_COMMIT = """
 CREATE FUNCTION slow_commit() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pg_sleep(2);
+    PERFORM pg_sleep(1);
     RETURN NULL;
 END $$;
 CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON transfers DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION slow_commit();
 """
 
-# Makes a large send's rows take three seconds to write.
+# Makes a large send's rows take a second to write.
 SLOW_INSERT = """
 CREATE FUNCTION slow_insert() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pg_sleep(3);
+    PERFORM pg_sleep(1);
     RETURN NULL;
 END $$;
 CREATE TRIGGER slow_insert AFTER INSERT ON batches
@@ -57,13 +58,13 @@ async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Recor
         await connection.close()
 
 
-async def test_twenty_poisoned_sends_fail_alone_among_640_others(database_url: str) -> None:
+async def test_five_poisoned_sends_fail_alone_among_160_others(database_url: str) -> None:
     async with connected(database_url) as connection:
         await connection.execute(POISON)
     callers = [await new_caller(database_url, rate=100_000) for _ in range(10)]
     calls = [
         send_call(callers[turn % 10], ["+263771299999" if turn % 33 == 0 else "+263771200001"])
-        for turn in range(660)
+        for turn in range(165)
     ]
     async with open_batchers(database_url, 1) as batchers:
         decisions = await batchers.ask_all(calls)
@@ -75,7 +76,7 @@ async def test_twenty_poisoned_sends_fail_alone_among_640_others(database_url: s
                 assert isinstance(decision, Answered)
         assert await broken_promises(batchers.database) == []
     async with connected(database_url) as connection:
-        assert await connection.fetchval("SELECT count(*) FROM batches") == 640
+        assert await connection.fetchval("SELECT count(*) FROM batches") == 160
 
 
 async def test_a_refused_row_is_not_quoted_in_the_log(
@@ -121,7 +122,10 @@ async def test_without_a_partition_for_this_week_only_sends_are_answered_503_unt
         assert await broken_promises(batchers.database) == []
 
 
-async def test_a_locked_account_holds_up_nobody_else_and_is_served_when_free(database_url: str) -> None:
+async def test_a_locked_account_holds_up_nobody_else_and_is_served_when_free(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batcher, "PATIENCE_S", 0.2)
     locked, free = await new_caller(database_url), await new_caller(database_url)
     async with connected(database_url) as connection, open_batchers(database_url, 1) as batchers:
         await batchers.ask_all([read_call(free)])
@@ -129,9 +133,9 @@ async def test_a_locked_account_holds_up_nobody_else_and_is_served_when_free(dat
         await transaction.start()
         await connection.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", locked.id)
         waiting = asyncio.gather(*(batchers.batchers[0].ask(send_call(locked)) for _ in range(150)))
-        # Past the second after which some of them wait on connections of their own, not to the fifth.
+        # Past the moment from which some of them wait on connections of their own.
         begun = time.monotonic()
-        while time.monotonic() < begun + 1.5:
+        while time.monotonic() < begun + 0.6:
             assert isinstance(await batchers.batchers[0].ask(send_call(free)), Answered)
             assert not waiting.done()
             await asyncio.sleep(0.1)
@@ -139,7 +143,11 @@ async def test_a_locked_account_holds_up_nobody_else_and_is_served_when_free(dat
         assert all(isinstance(answer, Answered) for answer in await waiting)
 
 
-async def test_an_account_that_stays_locked_is_answered_503(database_url: str) -> None:
+async def test_an_account_that_stays_locked_is_answered_503(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batcher, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(batcher, "LOCK_WAIT_MS", 500)
     locked = await new_caller(database_url)
     async with connected(database_url) as connection, open_batchers(database_url, 1) as batchers:
         async with connection.transaction():
@@ -200,7 +208,7 @@ async def test_calls_that_arrive_together_share_few_transactions(database_url: s
 async def settled(connection: "asyncpg.Connection[asyncpg.Record]", query: str) -> int:
     """Return a statistic once it no longer changes by more than our own asking."""
     value = int(await connection.fetchval(query))
-    for _ in range(10):
+    for _ in range(5):
         await asyncio.sleep(0.15)
         value = int(await connection.fetchval(query))
     return value

@@ -126,39 +126,23 @@ def found(text: str) -> set[Category]:
     return {category for category, _, _ in find_phrases(normalise(text).text)}
 
 
-@pytest.mark.parametrize(
-    ("category", "text"), [(category, text) for category, texts in REFUSED.items() for text in texts]
-)
-def test_a_rule_finds_what_it_names(category: Category, text: str) -> None:
-    assert category in found(text)
+@pytest.mark.parametrize("category", REFUSED)
+def test_a_rule_finds_what_it_names_and_nothing_in_an_innocent_look_alike(category: Category) -> None:
+    for text in REFUSED[category]:
+        assert category in found(text), text
+    for text in INNOCENT[category]:
+        assert not found(text), text
 
 
-@pytest.mark.parametrize("text", [text for texts in INNOCENT.values() for text in texts])
-def test_no_rule_finds_anything_in_an_innocent_look_alike(text: str) -> None:
-    assert not found(text)
-
-
-@pytest.mark.parametrize(
-    ("category", "text"),
-    [
-        (category, text)
-        for category, texts in REFUSED.items()
-        for text in texts
-        if category is not Category.OPT_OUT_LINE
-    ],
-)
-def test_what_a_rule_finds_is_refused_and_named(category: Category, text: str) -> None:
-    verdict = classify(text)
-    assert verdict.label is Label.PROMOTIONAL
-    assert verdict.category is category
-    assert category in {reason.category for reason in verdict.reasons}
-
-
-@pytest.mark.parametrize("text", REFUSED[Category.OPT_OUT_LINE])
-def test_an_advert_with_a_way_out_of_it_is_refused_for_that(text: str) -> None:
-    verdict = classify(f"Everything for your garden at Tendai's in Borrowdale. {text}")
-    assert verdict.label is Label.PROMOTIONAL
-    assert verdict.category is Category.OPT_OUT_LINE
+@pytest.mark.parametrize("category", REFUSED)
+def test_what_a_rule_finds_is_refused_and_named(category: Category) -> None:
+    for text in REFUSED[category]:
+        # An opt-out line makes marketing only of what is no plain service message.
+        garden = "Everything for your garden at Tendai's in Borrowdale. "
+        verdict = classify(garden + text if category is Category.OPT_OUT_LINE else text)
+        assert verdict.label is Label.PROMOTIONAL, text
+        assert verdict.category is category
+        assert category in {reason.category for reason in verdict.reasons}
 
 
 @pytest.mark.parametrize("gap", ["  ", "   ", "\n", " \n", "\t", "\u00a0 ", "\r\n"])
@@ -183,19 +167,12 @@ def test_what_is_found_is_given_with_its_place() -> None:
 @pytest.mark.parametrize(
     "unit",
     [
-        "need a ",
         "need " + "a quick extra " * 20,
-        "call for a quick ",
         "call for a " + "quick " * 30,
         "play to win",
-        "chance ",
         "a free ",
-        "you qualify for a ",
-        "free bet ",
         "stop to ",
         "pre-",
-        "win ",
-        "loan of up to ",
     ],
 )
 def test_a_hundred_thousand_characters_that_nearly_match_are_searched(unit: str) -> None:

@@ -27,24 +27,17 @@ def matches(template: str, text: str) -> bool:
     return Pattern(tidy(template)).matches(Squeezed(text))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_text_matches_if_it_has_something_in_every_place_and_nothing_else() -> None:
+    for text in (
         "Your parcel 7 waits at OK Mart.",
         "Your parcel ZW-7/1 waits at +263 77.",
         "  Your\tparcel  7\nwaits at OK  Mart. \n",
         "Your parcel waits at waits at waits at waits.",
         f"Your parcel {'7' * PLACE_MAX} waits at {'é' * PLACE_MAX}.",
         "Your parcel 7 waits at Shop.No.1.",
-    ],
-)
-def test_a_text_with_something_in_every_place_matches(text: str) -> None:
-    assert matches(PARCEL, text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
+    ):
+        assert matches(PARCEL, text), text
+    for text in (
         "",
         "Your parcel  waits at OK Mart.",
         "Your parcel 7 waits at .",
@@ -57,10 +50,8 @@ def test_a_text_with_something_in_every_place_matches(text: str) -> None:
         "Your parcel 7\N{LINE SEPARATOR}8 waits at OK Mart.",
         f"Your parcel {'7' * (PLACE_MAX + 1)} waits at OK Mart.",
         "Your parcel {number} waits at",
-    ],
-)
-def test_a_text_of_another_form_does_not_match(text: str) -> None:
-    assert not matches(PARCEL, text)
+    ):
+        assert not matches(PARCEL, text), text
 
 
 def test_a_place_may_stand_first_and_last_and_a_template_may_have_none() -> None:
@@ -115,7 +106,7 @@ pieces = st.text(alphabet="ab \n", min_size=1, max_size=4)
 texts = st.text(alphabet="ab \n", max_size=60)
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(pieces, min_size=1, max_size=4), texts)
 def test_it_agrees_with_a_regular_expression(literals: list[str], text: str) -> None:
     template = Squeezed("{p}".join(literals)).plain
@@ -165,8 +156,3 @@ def test_a_policy_keeps_accounts_and_verdicts_apart() -> None:
         assert not policy.allows(account_id, "Our dinner 1 is ready")
         assert not policy.blocks(account_id, "Our order 1 is ready")
         assert not policy.allows(account_id, "Something else is ready")
-
-
-def test_a_policy_without_templates_says_nothing() -> None:
-    assert not Policy(1).allows(OURS, "Your order 1 is ready")
-    assert not Policy(1).blocks(OURS, "Your order 1 is ready")

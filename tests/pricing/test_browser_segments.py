@@ -20,7 +20,7 @@ from tumira.pricing.gsm7 import SPELLINGS, alphabet, name, respell
 from tumira.pricing.segments import Encoding, measure, room, ucs2_characters
 
 SCRIPT: Final = Path(__file__).parents[2] / "tumira" / "dashboard" / "static" / "segments.js"
-GENERATED: Final = 200
+GENERATED: Final = 50
 BROWSER_S: Final = 60
 
 # Texts travel as JSON both ways: its escapes carry a lone surrogate, which no encoding of a pipe does.

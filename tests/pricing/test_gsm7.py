@@ -7,7 +7,6 @@ import unicodedata
 
 import pytest
 from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from tests.support.pricing.segment_vectors import (
     CHARACTERS,
@@ -139,7 +138,7 @@ def test_what_was_replaced_and_what_was_left_is_named_once_as_it_comes() -> None
     assert respell(f"{FAMILY}!").replaced == ((FAMILY, ""),)
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=50)
 @given(texts())
 @example(f"{CYRILLIC}\N{ZERO WIDTH SPACE}\N{ZERO WIDTH JOINER}")
 def test_a_text_is_respelt_once_and_is_gsm_7_unless_something_is_left(text: str) -> None:
@@ -150,12 +149,6 @@ def test_a_text_is_respelt_once_and_is_gsm_7_unless_something_is_left(text: str)
     assert all(piece in text for piece, _ in respelling.replaced)
     assert all(GSM_7.issuperset(spelt) for _, spelt in respelling.replaced)
     assert set(ucs2_characters(respelling.text)) <= set("".join(respelling.left))
-
-
-@settings(deadline=None)
-@given(st.text(alphabet=BASIC + EXTENSION, max_size=400))
-def test_a_text_of_the_alphabet_is_never_changed(text: str) -> None:
-    assert respell(text) == Respelling(text, (), ())
 
 
 def test_every_vector_is_respelt_once() -> None:
@@ -258,7 +251,7 @@ def test_the_room_is_what_is_free_in_the_last_segment(text: str, expected: int) 
     assert room(text) == expected
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(texts())
 def test_whatever_fits_into_the_room_takes_no_further_segment(text: str) -> None:
     before = measure(text)

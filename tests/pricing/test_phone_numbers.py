@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff
@@ -65,6 +65,7 @@ def test_a_number_that_we_cannot_text_is_nobodys(text: str) -> None:
     assert read_phone(TARIFF, text) is None
 
 
+@settings(max_examples=50)
 @given(st.text())
 def test_what_is_read_as_a_number_is_one(text: str) -> None:
     number = read_phone(TARIFF, text)

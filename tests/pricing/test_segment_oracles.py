@@ -51,7 +51,7 @@ def made_up_texts(count: int) -> Sequence[str]:
 # Every character that may look like GSM-7, alone, and then the longer texts.
 TEXTS: Final = (
     *(chr(code) for code in range(0x2200) if code != 0x1B),
-    *made_up_texts(1000),
+    *made_up_texts(300),
 )
 
 

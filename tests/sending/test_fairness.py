@@ -37,7 +37,7 @@ def test_a_batch_gets_its_turns(
     assert take_turns(clock, next_turn, size, weight, count) == expected
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(clocks, clocks, segments, weights, counts)
 def test_turns_of_a_flow_never_meet_and_never_lie_behind_the_clock(
     clock: int, next_turn: int, size: int, weight: int, count: int
@@ -48,7 +48,7 @@ def test_turns_of_a_flow_never_meet_and_never_lie_behind_the_clock(
     assert one.first + (count - 1) * one.step < two.first
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(clocks, segments, weights, counts, counts)
 def test_a_batch_in_two_halves_gets_the_turns_of_the_whole(
     clock: int, size: int, weight: int, count: int, rest: int
@@ -58,30 +58,3 @@ def test_a_batch_in_two_halves_gets_the_turns_of_the_whole(
         take_turns(clock, half.next_turn, size, weight, rest).next_turn
         == take_turns(clock, 0, size, weight, count + rest).next_turn
     )
-
-
-def test_a_small_account_is_served_among_the_first_of_a_large_backlog() -> None:
-    large = take_turns(0, 0, 1, 1, 1000)
-    turns = sorted(
-        [("large", large.first + place * large.step) for place in range(1000)]
-        + [
-            ("small", small.first + place * small.step)
-            for small in [take_turns(0, 0, 1, 1, 5)]
-            for place in range(5)
-        ],
-        key=lambda waiting: waiting[1],
-    )
-    assert sum(flow == "small" for flow, _ in turns[:10]) == 5
-
-
-def test_an_account_of_twice_the_weight_is_served_twice_as_often() -> None:
-    heavy = take_turns(0, 0, 1, 2, 100)
-    light = take_turns(0, 0, 1, 1, 100)
-    until = 50_000
-    served_heavy = len(range(heavy.first, until, heavy.step))
-    served_light = len(range(light.first, until, light.step))
-    assert served_heavy == 2 * served_light
-
-
-def test_an_account_that_was_idle_does_not_catch_up_for_the_time_it_slept() -> None:
-    assert take_turns(1_000_000, 10, 1, 1, 1).first == 1_000_000
