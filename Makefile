@@ -58,13 +58,15 @@ peers:
 # More processes than cores, because most tests wait most of the time. Files run in the order of their folders.
 # Code is compiled once for all processes that the tests start, also where the environment tells Python not to
 # write compiled files.
-test: lint peers
+test: install
+	@$(MAKE) --no-print-directory -j2 lint peers
 	@echo 'Tests …'
 	@exec env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/compiled \
 		$(BIN)/python -m pytest -m 'not long' -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
+# Properties run here with many more examples.
 test-long: install peers
-	@exec $(BIN)/python -m pytest -m long $(ARGS)
+	@exec $(BIN)/python -m pytest -m 'long or hypothesis' $(ARGS)
 
 bench: install
 	@exec $(BIN)/python -m tests.load.bench $(ARGS)

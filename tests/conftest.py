@@ -22,17 +22,22 @@ from tests.support.topups.paynow_server import PaynowServer, paynow_server
 from tumira.postgres.embedded.server import start
 from tumira.runtime import configure_logging
 
+EXAMPLES_SHORT = 30
+EXAMPLES_LONG = 300
+
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let properties be tried in the same way every time where all is tried, and never against the clock."""
+    """Try the same few examples of a property in `make test`, and many random ones in `make test-long`."""
+    short = config.getoption("markexpr") == "not long"
     settings.register_profile(
-        "steady",
-        # A machine that does other things as well takes its time, and that says nothing about the code.
+        "tumira",
+        # A busy machine is slow, which says nothing about the code.
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
-        derandomize=config.getoption("markexpr") == "not long",
+        derandomize=short,
+        max_examples=EXAMPLES_SHORT if short else EXAMPLES_LONG,
     )
-    settings.load_profile("steady")
+    settings.load_profile("tumira")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
