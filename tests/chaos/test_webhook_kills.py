@@ -251,7 +251,7 @@ async def test_news_that_come_while_the_endpoint_is_being_changed_are_sent_soon_
         endpoint = await hooks.add(receiver.url)
         hooks.start_worker()
         async with hooks.database.transaction() as connection:
-            await endpoints.lock(connection, endpoint.id)
+            await endpoints.lock(connection, None, endpoint.id)
             await hooks.add_events()
             await still()
         assert await comes_soon(receiver, 1, SOON_S)

@@ -5,8 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tumira.core.backoff import (
-    DELIVERY_TRIES_MAX,
-    delivery_wait_s,
     reconnect_wait_s,
     restart_wait_s,
     retry_wait_s,
@@ -20,37 +18,6 @@ def test_a_retry_waits_longer_each_time_give_or_take_a_quarter(tries: int, wait_
     assert retry_wait_s(tries, 0) == wait_s * 0.75
     assert retry_wait_s(tries, 0.5) == wait_s
     assert retry_wait_s(tries, 0.999999) == pytest.approx(wait_s * 1.25, rel=1e-5)
-
-
-MINUTE_S = 60
-HOUR_S = 3600
-DELIVERY_WAITS_S = [
-    5,
-    30,
-    5 * MINUTE_S,
-    30 * MINUTE_S,
-    2 * HOUR_S,
-    5 * HOUR_S,
-    10 * HOUR_S,
-    14 * HOUR_S,
-    20 * HOUR_S,
-    24 * HOUR_S,
-]
-
-
-@pytest.mark.parametrize(
-    ("tries", "wait_s"), [*enumerate(DELIVERY_WAITS_S, 1), (11, 24 * HOUR_S), (30_000, 24 * HOUR_S)]
-)
-def test_an_event_waits_longer_each_time_give_or_take_a_tenth(tries: int, wait_s: float) -> None:
-    assert delivery_wait_s(tries, 0) == pytest.approx(wait_s * 0.9)
-    assert delivery_wait_s(tries, 0.5) == pytest.approx(wait_s)
-    assert delivery_wait_s(tries, 0.999999) == pytest.approx(wait_s * 1.1, rel=1e-5)
-
-
-def test_the_tries_of_an_event_last_about_three_days() -> None:
-    waits = [delivery_wait_s(tries, 0.5) for tries in range(1, DELIVERY_TRIES_MAX)]
-    assert waits == pytest.approx(DELIVERY_WAITS_S)
-    assert 3 * 24 * HOUR_S < sum(waits) < 3.5 * 24 * HOUR_S
 
 
 @pytest.mark.parametrize(
@@ -70,7 +37,6 @@ def test_a_greater_chance_never_means_a_shorter_wait(times: int, one: float, two
     low, high = sorted((one, two))
     assert 1.5 <= retry_wait_s(times, low) <= retry_wait_s(times, high) <= 75
     assert 0.5 <= reconnect_wait_s(times, low) <= reconnect_wait_s(times, high) <= 60
-    assert 4.5 <= delivery_wait_s(times, low) <= delivery_wait_s(times, high) < 95_041
 
 
 @pytest.mark.parametrize("chance", [-0.1, 1.0])
@@ -79,8 +45,6 @@ def test_a_chance_out_of_bounds_is_our_mistake(chance: float) -> None:
         retry_wait_s(1, chance)
     with pytest.raises(AssertionError):
         reconnect_wait_s(1, chance)
-    with pytest.raises(AssertionError):
-        delivery_wait_s(1, chance)
 
 
 def test_a_retry_before_the_first_try_is_our_mistake() -> None:
@@ -88,8 +52,6 @@ def test_a_retry_before_the_first_try_is_our_mistake() -> None:
         retry_wait_s(0, 0)
     with pytest.raises(AssertionError):
         reconnect_wait_s(-1, 0)
-    with pytest.raises(AssertionError):
-        delivery_wait_s(0, 0)
 
 
 @pytest.mark.parametrize(

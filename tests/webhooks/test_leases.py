@@ -17,7 +17,7 @@ from tumira.webhooks.endpoints import Endpoint
 from tumira.webhooks.health import Health
 from tumira.webhooks.leases import EndpointProgress
 from tumira.webhooks.results import AttemptMade, EndpointResults, record_results
-from tumira.webhooks.retries import Backlog, Retry
+from tumira.webhooks.retries import Backlog, EventRetry
 
 ONE: Final = "worker-1"
 TWO: Final = "worker-2"
@@ -80,7 +80,9 @@ def progress(
 async def put_retry(hooks: Hooks, added: Added, due_at: datetime, sequence: int = 1) -> None:
     event_id = EventId(new_id(int(due_at.timestamp() * 1000)))
     async with hooks.database.connection() as connection:
-        await retries.upsert_retries(connection, [Retry(added.id, sequence, event_id, 1, due_at, due_at)])
+        await retries.upsert_retries(
+            connection, [EventRetry(added.id, sequence, event_id, 1, due_at, due_at)]
+        )
 
 
 # Leases.
@@ -138,7 +140,7 @@ async def test_an_endpoint_that_its_owner_is_changing_is_left_for_the_next_look(
     hooks: Hooks, endpoint: Added
 ) -> None:
     async with hooks.database.transaction() as connection:
-        await endpoints.lock(connection, endpoint.id)
+        await endpoints.lock(connection, None, endpoint.id)
         async with asyncio.timeout(40):
             assert await lease(hooks, ONE, endpoint) == []
     assert len(await lease(hooks, ONE, endpoint)) == 1
@@ -351,9 +353,9 @@ def attempt_at(added: Added, event_id: EventId, sequence: int, now: datetime, st
     )
 
 
-async def record(hooks: Hooks, worker: str, *advances: EndpointResults, again: bool = False) -> None:
+async def record(hooks: Hooks, worker: str, *advances: EndpointResults) -> None:
     async with hooks.database.transaction() as connection:
-        await record_results(connection, worker, advances, hooks.clock(), again=again)
+        await record_results(connection, worker, advances, hooks.clock())
 
 
 async def one_delivered(hooks: Hooks, added: Added, status: int = 200) -> EndpointResults:
@@ -372,7 +374,7 @@ async def test_what_was_recorded_without_our_hearing_of_it_can_be_recorded_again
     # The line broke at the commit: a worker cannot know, and writes the same once more until it hears.
     advance = await one_delivered(hooks, endpoint, 503)
     await record(hooks, ONE, advance)
-    await record(hooks, ONE, advance, again=True)
+    await record(hooks, ONE, advance)
     assert len(await hooks.attempts(endpoint)) == 1
     assert await hooks.waiting(endpoint) == Backlog(1, 0, 0)
 

@@ -23,7 +23,7 @@ from tumira.webhooks.attempts import Attempt
 from tumira.webhooks.endpoints import Endpoint
 from tumira.webhooks.health import Health
 from tumira.webhooks.manage import ENDPOINTS_MAX, OVERLAP
-from tumira.webhooks.retries import Backlog, Retry
+from tumira.webhooks.retries import Backlog, EventRetry
 from tumira.webhooks.signature import read_secret
 
 URL: Final = "https://hooks.example.com/tumira"
@@ -85,7 +85,7 @@ class Office:
     async def put_off(self, endpoint_id: EndpointId, event: Event, due_in: timedelta) -> None:
         now = datetime.now(UTC)
         async with self.database.transaction() as connection:
-            retry = Retry(endpoint_id, event.sequence, event.id, 3, now, now + due_in)
+            retry = EventRetry(endpoint_id, event.sequence, event.id, 3, now, now + due_in)
             await retries.upsert_retries(connection, [retry])
 
     async def fail(self, endpoint_id: EndpointId) -> Health:
@@ -101,7 +101,7 @@ class Office:
 
     async def stored(self, endpoint_id: EndpointId) -> Endpoint:
         async with self.database.transaction() as connection:
-            endpoint = await endpoints.lock(connection, endpoint_id)
+            endpoint = await endpoints.lock(connection, None, endpoint_id)
         assert endpoint is not None
         return endpoint
 
@@ -447,7 +447,7 @@ async def test_a_removed_endpoint_leaves_its_attempts_and_nothing_that_waits(off
         rows = await office.rows(f"SELECT endpoint_id FROM {table} WHERE endpoint_id = ANY($1)", both)
         assert [row[0] for row in rows] == [other.id]
     async with office.database.connection() as connection:
-        assert await attempts.list_attempts(connection, endpoint.id, None, 10) == [attempt]
+        assert await attempts.list_attempts(connection, None, endpoint.id, 10) == [attempt]
 
 
 async def test_a_test_has_no_number_and_does_not_wait_for_a_rest(office: Office) -> None:
@@ -488,7 +488,8 @@ async def test_a_list_is_one_accounts_or_everybodys_with_what_waits_for_each(off
         foreign.id,
     ]
     assert list(await listed(None, 2)) == everybodys[:2]
-    assert await listed(AccountId(new_id(1))) == {}
+    with pytest.raises(OperatorError, match="no such account"):
+        await listed(AccountId(new_id(1)))
 
 
 async def test_its_owner_is_warned_of_an_endpoint_that_fails_and_of_a_disabled_one(office: Office) -> None:

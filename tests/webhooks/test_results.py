@@ -47,22 +47,15 @@ def kept() -> Kept:
 
 
 def keep(health: Health) -> Kept:
-    secret = SigningSecret(b"secret")
     endpoint = Endpoint(
-        EndpointId(new_id(0)),
-        AccountId(new_id(0)),
-        "https://hooks.example.com/",
-        "",
-        None,
-        secret,
-        None,
-        None,
-        "active",
-        None,
-        0,
-        health,
-        NOW,
-        NOW,
+        id=EndpointId(new_id(0)),
+        account_id=AccountId(new_id(0)),
+        url="https://hooks.example.com/",
+        secret=SigningSecret(b"secret"),
+        position=0,
+        health=health,
+        created_at=NOW,
+        changed_at=NOW,
     )
     reader = EventReader(endpoint)
     return Kept(ResultKeeper(endpoint, reader), reader)

@@ -17,7 +17,6 @@ from tests.webhooks.test_payload import COMPLETED, LATER, event
 from tumira.api.docs.events import ANSWERS, HEADERS, schema_name
 from tumira.api.docs.page import reference_page
 from tumira.cli.webhooks import webhook
-from tumira.core.backoff import DELIVERY_TRIES_MAX, delivery_wait_s
 from tumira.events import EVENT_TYPES, MEANINGS
 from tumira.sending.lifecycle import LATE_RECEIPT_WAIT
 from tumira.sending.low_balance import low_balance_data
@@ -27,7 +26,6 @@ from tumira.webhooks.payload import webhook_test_data, write_payload
 from tumira.webhooks.replay import REPLAYABLE
 
 GUIDE: Final = " ".join((DOCS / "webhooks.md").read_text(encoding="utf-8").split())
-EVEN: Final = 0.5
 
 Json = dict[str, Any]
 
@@ -124,11 +122,11 @@ def test_every_event_is_in_the_guide(type_: str, meaning: str) -> None:
 
 def test_the_guide_has_the_waits_of_the_code() -> None:
     row = GUIDE.partition("| After | 0 | ")[2].partition(" Each wait")[0]
-    units = {"s": 1, "min": 60, "h": 3600}
-    waits = [int(number) * units[unit] for number, unit in re.findall(r"([0-9]+) (s|min|h)\b", row)]
-    assert waits == [delivery_wait_s(tries, EVEN) for tries in range(1, DELIVERY_TRIES_MAX)]
-    assert f"{DELIVERY_TRIES_MAX} times in all" in GUIDE
-    assert delivery_wait_s(1, 0) == pytest.approx(5 * 0.9)
+    units = {"s": "seconds", "min": "minutes", "h": "hours"}
+    found = re.findall(r"([0-9]+) (s|min|h)\b", row)
+    waits = [timedelta(**{units[unit]: int(number)}) for number, unit in found]
+    assert tuple(waits) == endpoint_health.RETRY_WAITS
+    assert f"{endpoint_health.ATTEMPTS_MAX} times in all" in GUIDE
 
 
 def test_the_guide_names_every_command_and_option() -> None:

@@ -87,8 +87,6 @@ async def webhook_add(
 async def webhook_list(database: Database, *, account_id: AccountId | None) -> None:
     """List endpoints, their states, and how many events wait for each."""
     found = await manage.list_endpoints(database, account_id, LIST_MAX)
-    if not found and account_id is not None:
-        await manage.check_account(database, account_id)
     show_all(
         [_endpoint(endpoint, waiting) for endpoint, waiting in found],
         empty="No endpoints yet: `tumira webhook add` adds one.",
@@ -183,15 +181,15 @@ async def webhook_rotate(database: Database, *, endpoint_id: EndpointId) -> None
 async def webhook_test(database: Database, *, endpoint_id: EndpointId) -> None:
     """Have a worker send a test event to an endpoint, and show its answer."""
     event_id = await manage.send_test(database, endpoint_id)
-    attempt: Attempt | None = None
     for _ in range(int(TEST_WAIT_S / LOOK_S)):
         async with database.connection() as connection:
-            attempt = next(iter(await attempts.list_attempts(connection, endpoint_id, event_id, 1)), None)
-        if attempt is not None:
+            found = await attempts.list_attempts(connection, None, endpoint_id, 1, event_id=event_id)
+        if found:
             break
         await asyncio.sleep(LOOK_S)
-    if attempt is None:
+    if not found:
         raise OperatorError(f"No worker sent the test within {TEST_WAIT_S} seconds: is one running?")
+    (attempt,) = found
     show(
         _attempt(attempt),
         title="Delivered." if is_success(attempt.status) else "Not delivered.",

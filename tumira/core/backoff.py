@@ -9,26 +9,9 @@ from typing import Final
 RETRIES_MAX: Final = 3
 RETRIES_UNKNOWN_MAX: Final = 1
 RESENDS_MAX: Final = 3
-# How often an event is tried in all, over about three days.
-DELIVERY_TRIES_MAX: Final = 11
 
 _RETRY_WAITS_S: Final = (2.0, 10.0, 60.0)
 _RETRY_SPREAD: Final = 0.25
-_MINUTE_S: Final = 60.0
-_HOUR_S: Final = 3600.0
-_DELIVERY_WAITS_S: Final = (
-    5.0,
-    30.0,
-    5 * _MINUTE_S,
-    30 * _MINUTE_S,
-    2 * _HOUR_S,
-    5 * _HOUR_S,
-    10 * _HOUR_S,
-    14 * _HOUR_S,
-    20 * _HOUR_S,
-    24 * _HOUR_S,
-)
-_DELIVERY_SPREAD: Final = 0.1
 _RECONNECT_WAIT_MAX_S: Final = 60.0
 # Two to this power is more than the longest wait; a carrier that is away for days must not make it grow.
 _DOUBLINGS_MAX: Final = 6
@@ -42,14 +25,6 @@ def retry_wait_s(tries: int, chance: float) -> float:
     assert 0 <= chance < 1
     wait_s = _RETRY_WAITS_S[min(tries, len(_RETRY_WAITS_S)) - 1]
     return wait_s * (1 - _RETRY_SPREAD + 2 * _RETRY_SPREAD * chance)
-
-
-def delivery_wait_s(tries: int, chance: float) -> float:
-    """Return how long an event waits after a failed delivery to an endpoint."""
-    assert tries >= 1
-    assert 0 <= chance < 1
-    wait_s = _DELIVERY_WAITS_S[min(tries, len(_DELIVERY_WAITS_S)) - 1]
-    return wait_s * (1 - _DELIVERY_SPREAD + 2 * _DELIVERY_SPREAD * chance)
 
 
 def reconnect_wait_s(failures: int, chance: float) -> float:

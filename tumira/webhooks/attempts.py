@@ -5,9 +5,10 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from tumira.core.ids import AccountId, EndpointId, EventId
+from tumira.postgres.columns import columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
@@ -29,40 +30,39 @@ class Attempt(Struct, frozen=True, gc=False):
     next_at: datetime | None
 
 
-async def insert_attempts(connection: Connection, attempts: Sequence[Attempt]) -> None:
-    await connection.copy_records_to_table(
-        "webhook_attempts", records=map(structs.astuple, attempts), columns=Attempt.__struct_fields__
-    )
-
-
-SQL_INSERT_ATTEMPT_ONCE: Final = Statement("""
+SQL_INSERT_ATTEMPTS: Final = Statement("""
 INSERT INTO webhook_attempts (id, endpoint_id, event_id, sequence, type, number, at, duration_ms, status,
                               problem, answer, next_at)
-VALUES (%(id)s, %(endpoint_id)s, %(event_id)s, %(sequence)s, %(type)s, %(number)s, %(at)s, %(duration_ms)s,
-        %(status)s, %(problem)s, %(answer)s, %(next_at)s)
+SELECT *
+  FROM unnest(%(id)s::uuid[], %(endpoint_id)s::uuid[], %(event_id)s::uuid[], %(sequence)s::bigint[],
+              %(type)s::text[], %(number)s::smallint[], %(at)s::timestamptz[], %(duration_ms)s::integer[],
+              %(status)s::smallint[], %(problem)s::text[], %(answer)s::text[], %(next_at)s::timestamptz[])
     ON CONFLICT (endpoint_id, id) DO NOTHING
 """)
 
 
-async def insert_attempts_once(connection: Connection, attempts: Sequence[Attempt]) -> None:
-    """Insert attempts that an earlier transaction may have inserted already."""
-    await SQL_INSERT_ATTEMPT_ONCE.each(connection, [structs.asdict(attempt) for attempt in attempts])
+async def insert_attempts(connection: Connection, attempts: Sequence[Attempt]) -> None:
+    """Insert attempts, leaving out those that an earlier transaction has inserted already."""
+    await SQL_INSERT_ATTEMPTS.rows(connection, **columns(Attempt, attempts))
 
 
-# Larger than every id.
+LOWEST: Final = UUID(int=0)
 HIGHEST: Final = UUID(int=(1 << 128) - 1)
 
 # The owner of the endpoint is checked once and not for every attempt.
-_OWN: Final = """
+_ATTEMPT: Final = """
 SELECT id, endpoint_id, event_id, sequence, type, number, at, duration_ms, status, problem, answer, next_at
   FROM webhook_attempts
  WHERE endpoint_id = %(endpoint_id)s
-   AND EXISTS (SELECT FROM webhook_endpoints WHERE id = %(endpoint_id)s AND account_id = %(account_id)s)
+   AND (%(account_id)s::uuid IS NULL
+        OR EXISTS (SELECT FROM webhook_endpoints WHERE id = %(endpoint_id)s AND account_id = %(account_id)s))
 """
 
-SQL_LIST_OWN_ATTEMPTS: Final = Statement(
-    _OWN
+SQL_LIST_ATTEMPTS: Final = Statement(
+    _ATTEMPT
     + """
+   AND (event_id = %(event_id)s OR %(event_id)s::uuid IS NULL)
+   AND id >= %(since)s
    AND id < %(before)s
  ORDER BY id DESC
  LIMIT %(count_max)s
@@ -70,17 +70,33 @@ SQL_LIST_OWN_ATTEMPTS: Final = Statement(
 )
 
 
-async def list_own_attempts(
-    connection: Connection, account_id: AccountId, endpoint_id: EndpointId, before: UUID, count_max: int
+async def list_attempts(
+    connection: Connection,
+    account_id: AccountId | None,
+    endpoint_id: EndpointId,
+    count_max: int,
+    *,
+    event_id: EventId | None = None,
+    since: UUID = LOWEST,
+    before: UUID = HIGHEST,
 ) -> Sequence[Attempt]:
-    """Return the attempts at an account's endpoint before the one with this id, newest first."""
-    rows = await SQL_LIST_OWN_ATTEMPTS.rows(
-        connection, account_id=account_id, endpoint_id=endpoint_id, before=before, count_max=count_max
+    """Return attempts at an endpoint, newest first, of one event or of all.
+
+    Those at another account's endpoint are left out; without an account, none are.
+    """
+    rows = await SQL_LIST_ATTEMPTS.rows(
+        connection,
+        account_id=account_id,
+        endpoint_id=endpoint_id,
+        event_id=event_id,
+        since=since,
+        before=before,
+        count_max=count_max,
     )
     return [Attempt(*row) for row in rows]
 
 
-SQL_FIND_ATTEMPT: Final = Statement(_OWN + "AND id = %(attempt_id)s")
+SQL_FIND_ATTEMPT: Final = Statement(_ATTEMPT + "AND id = %(attempt_id)s")
 
 
 async def find_attempt(
@@ -91,47 +107,6 @@ async def find_attempt(
         connection, account_id=account_id, endpoint_id=endpoint_id, attempt_id=attempt_id
     )
     return None if row is None else Attempt(*row)
-
-
-SQL_FIND_LATEST_ATTEMPT: Final = Statement(
-    _OWN
-    + """
-   AND event_id = %(event_id)s
-   AND id >= %(since)s
- ORDER BY id DESC
- LIMIT 1
-"""
-)
-
-
-async def find_latest_attempt(
-    connection: Connection, account_id: AccountId, endpoint_id: EndpointId, event_id: EventId, since: UUID
-) -> Attempt | None:
-    """Return the latest attempt of an event since the attempt with this id."""
-    row = await SQL_FIND_LATEST_ATTEMPT.row(
-        connection, account_id=account_id, endpoint_id=endpoint_id, event_id=event_id, since=since
-    )
-    return None if row is None else Attempt(*row)
-
-
-SQL_LIST_ATTEMPTS: Final = Statement("""
-SELECT id, endpoint_id, event_id, sequence, type, number, at, duration_ms, status, problem, answer, next_at
-  FROM webhook_attempts
- WHERE endpoint_id = %(endpoint_id)s
-   AND (event_id = %(event_id)s OR %(event_id)s::uuid IS NULL)
- ORDER BY id DESC
- LIMIT %(count_max)s
-""")
-
-
-async def list_attempts(
-    connection: Connection, endpoint_id: EndpointId, event_id: EventId | None, count_max: int
-) -> Sequence[Attempt]:
-    """Return the latest attempts at an endpoint, of one event or of all, newest first."""
-    rows = await SQL_LIST_ATTEMPTS.rows(
-        connection, endpoint_id=endpoint_id, event_id=event_id, count_max=count_max
-    )
-    return [Attempt(*row) for row in rows]
 
 
 # Test events, which have the number 0, are left out: they are sent once.
@@ -150,11 +125,7 @@ HAVING NOT bool_or(coalesce(status BETWEEN 200 AND 299, false))
 
 
 async def list_failed_events(
-    connection: Connection,
-    endpoint_id: EndpointId,
-    since: UUID,
-    types: Sequence[str] | None,
-    count_max: int,
+    connection: Connection, endpoint_id: EndpointId, since: UUID, types: Sequence[str] | None, count_max: int
 ) -> Sequence[tuple[int, EventId]]:
     """Return the events of these types of which every attempt since then failed, oldest first."""
     rows = await SQL_LIST_FAILED_EVENTS.rows(

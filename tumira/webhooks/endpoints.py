@@ -8,7 +8,7 @@ from typing import Final
 from uuid import UUID
 
 import asyncpg
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tumira.core.ids import AccountId, EndpointId
 from tumira.postgres.connection import Connection
@@ -29,23 +29,23 @@ class SigningSecret(bytes):
         return "***"
 
 
-class Endpoint(Struct, frozen=True):
+class Endpoint(Struct, frozen=True, kw_only=True):
     """An endpoint as its owner set it up, its position in the event log, and its health."""
 
     id: EndpointId
     account_id: AccountId
     url: str
-    description: str
+    description: str = ""
     # None for all types.
-    types: Sequence[str] | None
+    types: Sequence[str] | None = None
     secret: SigningSecret
-    old_secret: SigningSecret | None
-    old_secret_until: datetime | None
-    state: str
-    reason: str | None
+    old_secret: SigningSecret | None = None
+    old_secret_until: datetime | None = None
+    state: str = "active"
+    reason: str | None = None
     # Every event up to this number is delivered, given up, or among the retries.
     position: int
-    health: Health
+    health: Health = Health()
     created_at: datetime
     changed_at: datetime
 
@@ -61,46 +61,33 @@ SELECT id, account_id, url, description, types, secret, old_secret, old_secret_u
        failures, failing_since, rest_until, warnings, succeeded_at, created_at, changed_at
   FROM webhook_endpoints
 """
+# Without an account, an endpoint of any account.
+_BY_ID: Final = "WHERE id = %(endpoint_id)s AND (account_id = %(account_id)s OR %(account_id)s::uuid IS NULL)"
 
 
 def read_endpoint(row: asyncpg.Record) -> Endpoint:
-    return Endpoint(
-        EndpointId(row["id"]),
-        AccountId(row["account_id"]),
-        row["url"],
-        row["description"],
-        row["types"],
-        SigningSecret(row["secret"]),
-        None if row["old_secret"] is None else SigningSecret(row["old_secret"]),
-        row["old_secret_until"],
-        row["state"],
-        row["reason"],
-        row["position"],
-        Health(
-            row["failures"], row["failing_since"], row["rest_until"], row["warnings"], row["succeeded_at"]
-        ),
-        row["created_at"],
-        row["changed_at"],
+    fields = dict(row)
+    health = Health(
+        failures=fields.pop("failures"),
+        failing_since=fields.pop("failing_since"),
+        backoff_until=fields.pop("rest_until"),
+        warnings=fields.pop("warnings"),
+        succeeded_at=fields.pop("succeeded_at"),
     )
+    secret, old_secret = SigningSecret(fields.pop("secret")), fields.pop("old_secret")
+    if old_secret is not None:
+        old_secret = SigningSecret(old_secret)
+    return Endpoint(**fields, secret=secret, old_secret=old_secret, health=health)
 
 
 SQL_INSERT: Final = Statement("""
 INSERT INTO webhook_endpoints (id, account_id, url, description, types, secret, position)
-VALUES (%(endpoint_id)s, %(account_id)s, %(url)s, %(description)s, %(types)s, %(secret)s, %(position)s)
+VALUES (%(id)s, %(account_id)s, %(url)s, %(description)s, %(types)s, %(secret)s, %(position)s)
 """)
 
 
 async def insert(connection: Connection, endpoint: Endpoint) -> None:
-    await SQL_INSERT.rows(
-        connection,
-        endpoint_id=endpoint.id,
-        account_id=endpoint.account_id,
-        url=endpoint.url,
-        description=endpoint.description,
-        types=endpoint.types,
-        secret=endpoint.secret,
-        position=endpoint.position,
-    )
+    await SQL_INSERT.rows(connection, **{name: getattr(endpoint, name) for name in SQL_INSERT.names})
 
 
 SQL_LIST: Final = Statement(
@@ -122,20 +109,25 @@ async def list_endpoints(
     return [read_endpoint(row) for row in rows]
 
 
-SQL_FIND: Final = Statement(_ENDPOINT + "WHERE id = %(endpoint_id)s")
+SQL_FIND: Final = Statement(_ENDPOINT + _BY_ID)
 
 
-async def find(connection: Connection, endpoint_id: EndpointId) -> Endpoint | None:
-    row = await SQL_FIND.row(connection, endpoint_id=endpoint_id)
+async def find(
+    connection: Connection, account_id: AccountId | None, endpoint_id: EndpointId
+) -> Endpoint | None:
+    row = await SQL_FIND.row(connection, account_id=account_id, endpoint_id=endpoint_id)
     return None if row is None else read_endpoint(row)
 
 
-SQL_LOCK: Final = Statement(_ENDPOINT + "WHERE id = %(endpoint_id)s FOR NO KEY UPDATE")
+# A customer must not lock the endpoint of another: rows that the condition leaves out are not locked.
+SQL_LOCK: Final = Statement(_ENDPOINT + _BY_ID + " FOR NO KEY UPDATE")
 
 
-async def lock(connection: Connection, endpoint_id: EndpointId) -> Endpoint | None:
+async def lock(
+    connection: Connection, account_id: AccountId | None, endpoint_id: EndpointId
+) -> Endpoint | None:
     """Lock an endpoint until the end of the transaction; None if there is none with this id."""
-    row = await SQL_LOCK.row(connection, endpoint_id=endpoint_id)
+    row = await SQL_LOCK.row(connection, account_id=account_id, endpoint_id=endpoint_id)
     return None if row is None else read_endpoint(row)
 
 
@@ -145,33 +137,17 @@ UPDATE webhook_endpoints e
    SET url = %(url)s, description = %(description)s, types = %(types)s, secret = %(secret)s,
        old_secret = %(old_secret)s, old_secret_until = %(old_secret_until)s, state = %(state)s,
        reason = %(reason)s, position = greatest(position, %(position)s), failures = %(failures)s,
-       failing_since = %(failing_since)s, rest_until = %(rest_until)s, warnings = %(warnings)s,
+       failing_since = %(failing_since)s, rest_until = %(backoff_until)s, warnings = %(warnings)s,
        changed_at = clock_timestamp(),
        changed_after = coalesce((SELECT last FROM event_counters c WHERE c.account_id = e.account_id), 0)
- WHERE id = %(endpoint_id)s
+ WHERE id = %(id)s
 """)
 
 
 async def update(connection: Connection, endpoint: Endpoint) -> None:
     """Write an endpoint that the caller has locked."""
-    health = endpoint.health
-    await SQL_UPDATE.rows(
-        connection,
-        endpoint_id=endpoint.id,
-        url=endpoint.url,
-        description=endpoint.description,
-        types=endpoint.types,
-        secret=endpoint.secret,
-        old_secret=endpoint.old_secret,
-        old_secret_until=endpoint.old_secret_until,
-        state=endpoint.state,
-        reason=endpoint.reason,
-        position=endpoint.position,
-        failures=health.failures,
-        failing_since=health.failing_since,
-        rest_until=health.backoff_until,
-        warnings=health.warnings,
-    )
+    values = structs.asdict(endpoint) | structs.asdict(endpoint.health)
+    await SQL_UPDATE.rows(connection, **{name: values[name] for name in SQL_UPDATE.names})
 
 
 SQL_DELETE: Final = Statement("""

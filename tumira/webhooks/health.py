@@ -1,4 +1,4 @@
-"""Endpoint health: when to back off, warn and disable.
+"""Endpoint health: when to send an event again, back off, warn and disable.
 
 After 20 failures in a row one event is sent every few minutes, until one is delivered; the waiting events are
 then sent at once. An endpoint to which nothing was delivered for five days is disabled.
@@ -10,8 +10,24 @@ from typing import Final
 
 from msgspec import Struct, structs
 
+# The waits between the attempts at one event, and how many attempts there are in all, over about three days.
+RETRY_WAITS: Final = (
+    timedelta(seconds=5),
+    timedelta(seconds=30),
+    timedelta(minutes=5),
+    timedelta(minutes=30),
+    timedelta(hours=2),
+    timedelta(hours=5),
+    timedelta(hours=10),
+    timedelta(hours=14),
+    timedelta(hours=20),
+    timedelta(hours=24),
+)
+ATTEMPTS_MAX: Final = 11
+
 FAILURES_MAX: Final = 20
 BACKOFF: Final = timedelta(minutes=5)
+# Spreads attempts that failed together.
 JITTER: Final = 0.1
 RETRY_AFTER_MAX: Final = timedelta(days=1)
 
@@ -52,6 +68,17 @@ class Health(Struct, frozen=True):
         )
 
 
+def retry_wait(attempts: int, chance: float) -> timedelta:
+    """Return how long an event waits after this many failed attempts; `chance` is from 0 up to 1."""
+    assert attempts >= 1
+    return _spread(RETRY_WAITS[min(attempts, len(RETRY_WAITS)) - 1], chance)
+
+
+def _spread(wait: timedelta, chance: float) -> timedelta:
+    assert 0 <= chance < 1
+    return wait * (1 - JITTER + 2 * JITTER * chance)
+
+
 def succeeded(health: Health, now: datetime) -> Health:
     """Return the health after a delivery.
 
@@ -66,7 +93,7 @@ def failed(health: Health, now: datetime, retry_after: timedelta | None, chance:
     since = health.failing_since or now
     backoffs = [health.backoff_until]
     if failures >= FAILURES_MAX:
-        backoffs.append(now + BACKOFF * (1 - JITTER + 2 * JITTER * chance))
+        backoffs.append(now + _spread(BACKOFF, chance))
     if retry_after is not None:
         backoffs.append(now + min(retry_after, RETRY_AFTER_MAX))
     return structs.replace(

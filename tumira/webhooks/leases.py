@@ -7,6 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from tumira.core.ids import EndpointId
+from tumira.postgres.columns import columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 from tumira.webhooks.endpoints import Endpoint, read_endpoint
@@ -194,14 +195,14 @@ class EndpointProgress(Struct, frozen=True):
 SQL_SAVE_PROGRESS: Final = Statement("""
 WITH progress AS MATERIALIZED (
     SELECT reported.*, e.changed_at = reported.changed_at AS is_current
-      FROM unnest(%(endpoint_ids)s::uuid[], %(changed_ats)s::timestamptz[], %(positions)s::bigint[],
-                  %(failures)s::integer[], %(failing_sinces)s::timestamptz[],
-                  %(rest_untils)s::timestamptz[], %(warnings)s::smallint[],
-                  %(succeeded_ats)s::timestamptz[], %(disabled_fors)s::text[])
-           AS reported (id, changed_at, position, failures, failing_since, rest_until, warnings, succeeded_at,
-                      disabled_for)
+      FROM unnest(%(endpoint_id)s::uuid[], %(changed_at)s::timestamptz[], %(position)s::bigint[],
+                  %(disabled_for)s::text[], %(failures)s::integer[], %(failing_since)s::timestamptz[],
+                  %(backoff_until)s::timestamptz[], %(warnings)s::smallint[],
+                  %(succeeded_at)s::timestamptz[])
+           AS reported (id, changed_at, position, disabled_for, failures, failing_since, rest_until, warnings,
+                        succeeded_at)
       JOIN webhook_endpoints e ON e.id = reported.id
-     WHERE e.id = ANY(%(endpoint_ids)s::uuid[])
+     WHERE e.id = ANY(%(endpoint_id)s::uuid[])
 ), unchanged AS (
     UPDATE webhook_endpoints e
        SET failures = progress.failures,
@@ -214,7 +215,7 @@ WITH progress AS MATERIALIZED (
            position = greatest(e.position, progress.position)
       FROM progress
      WHERE e.id = progress.id
-       AND e.id = ANY(%(endpoint_ids)s::uuid[])
+       AND e.id = ANY(%(endpoint_id)s::uuid[])
        AND e.worker = %(worker)s
        AND progress.is_current
 )
@@ -222,7 +223,7 @@ UPDATE webhook_endpoints e
    SET position = greatest(e.position, least(progress.position, e.changed_after))
   FROM progress
  WHERE e.id = progress.id
-   AND e.id = ANY(%(endpoint_ids)s::uuid[])
+   AND e.id = ANY(%(endpoint_id)s::uuid[])
    AND e.worker = %(worker)s
    AND NOT progress.is_current
 """)
@@ -230,16 +231,6 @@ UPDATE webhook_endpoints e
 
 async def save_progress(connection: Connection, worker: str, progress: Sequence[EndpointProgress]) -> None:
     """Write the progress of the endpoints that the worker still has leases of."""
-    await SQL_SAVE_PROGRESS.rows(
-        connection,
-        worker=worker,
-        endpoint_ids=[one.endpoint_id for one in progress],
-        changed_ats=[one.changed_at for one in progress],
-        positions=[one.position for one in progress],
-        failures=[one.health.failures for one in progress],
-        failing_sinces=[one.health.failing_since for one in progress],
-        rest_untils=[one.health.backoff_until for one in progress],
-        warnings=[one.health.warnings for one in progress],
-        succeeded_ats=[one.health.succeeded_at for one in progress],
-        disabled_fors=[one.disabled_for for one in progress],
-    )
+    values = columns(EndpointProgress, progress)
+    health = columns(Health, values.pop("health"))
+    await SQL_SAVE_PROGRESS.rows(connection, worker=worker, **values, **health)

@@ -23,11 +23,9 @@ from tumira.webhooks.attempts import Attempt
 from tumira.webhooks.endpoints import Endpoint, SigningSecret
 from tumira.webhooks.health import DISABLE_AFTER, Health
 from tumira.webhooks.payload import webhook_test_data
-from tumira.webhooks.retries import Backlog, Retry
+from tumira.webhooks.retries import Backlog, EventRetry
 from tumira.webhooks.signature import SECRET_BYTES, write_secret
 
-NO_ACCOUNT: Final = "There is no such account; `tumira account list` shows them."
-NO_ENDPOINT: Final = "There is no such endpoint; `tumira webhook list` shows them."
 ENDPOINTS_MAX: Final = 5
 DESCRIPTION_MAX: Final = 200
 # How long both secrets sign after a rotation.
@@ -53,7 +51,7 @@ class NoEndpointError(OperatorError):
     """There is no such endpoint, or it belongs to another account."""
 
     def __init__(self) -> None:
-        super().__init__(NO_ENDPOINT)
+        super().__init__("There is no such endpoint; `tumira webhook list` shows them.")
 
 
 class EndpointError(OperatorError):
@@ -82,8 +80,7 @@ async def add_endpoint(
     _check_description(description)
     async with database.transaction() as connection:
         now = await clock.read_now(connection)
-        if await accounts.find(connection, account_id) is None:
-            raise OperatorError(NO_ACCOUNT)
+        await _require_account(connection, account_id)
         # Locked, so that two additions at once do not exceed the limit.
         await accounts.lock(connection, account_id)
         existing = await endpoints.list_endpoints(connection, account_id, ENDPOINTS_MAX)
@@ -93,20 +90,15 @@ async def add_endpoint(
             )
         _refuse_duplicate(url, existing)
         endpoint = Endpoint(
-            EndpointId(new_id(int(now.timestamp() * 1000))),
-            account_id,
-            url,
-            description,
-            types,
-            secret,
-            None,
-            None,
-            "active",
-            None,
-            await events.last_sequence(connection, account_id),
-            Health(),
-            now,
-            now,
+            id=EndpointId(new_id(int(now.timestamp() * 1000))),
+            account_id=account_id,
+            url=url,
+            description=description,
+            types=types,
+            secret=secret,
+            position=await events.last_sequence(connection, account_id),
+            created_at=now,
+            changed_at=now,
         )
         await endpoints.insert(connection, endpoint)
         await _note(connection, by, endpoint, "endpoint added")
@@ -138,6 +130,8 @@ async def list_endpoints(
 ) -> Sequence[tuple[Endpoint, Backlog]]:
     """Return the endpoints of an account, or of all accounts, with their backlogs."""
     async with database.transaction() as connection:
+        if account_id is not None:
+            await _require_account(connection, account_id)
         return [
             (one, await retries.count_backlog(connection, one.id))
             for one in await endpoints.list_endpoints(connection, account_id, count_max)
@@ -149,8 +143,8 @@ async def list_attempts(
 ) -> Sequence[Attempt]:
     """Return the latest attempts of one event or of all, newest first, also those of a removed endpoint."""
     async with database.connection() as connection:
-        found = await attempts.list_attempts(connection, endpoint_id, event_id, count_max)
-        if not found and await endpoints.find(connection, endpoint_id) is None:
+        found = await attempts.list_attempts(connection, None, endpoint_id, count_max, event_id=event_id)
+        if not found and await endpoints.find(connection, None, endpoint_id) is None:
             raise NoEndpointError
         return found
 
@@ -159,15 +153,10 @@ async def get_endpoint(
     database: Database, account_id: AccountId, endpoint_id: EndpointId
 ) -> tuple[Endpoint, Backlog]:
     async with database.transaction() as connection:
-        endpoint = await _find_own(connection, account_id, endpoint_id)
+        endpoint = await endpoints.find(connection, account_id, endpoint_id)
+        if endpoint is None:
+            raise NoEndpointError
         return endpoint, await retries.count_backlog(connection, endpoint_id)
-
-
-async def check_account(database: Database, account_id: AccountId) -> None:
-    """Raise OperatorError if there is no such account."""
-    async with database.connection() as connection:
-        if await accounts.find(connection, account_id) is None:
-            raise OperatorError(NO_ACCOUNT)
 
 
 async def change_endpoint(
@@ -317,7 +306,7 @@ async def send_test(database: Database, endpoint_id: EndpointId, *, by: By = OPE
             raise EndpointError("Enough tests wait to be sent there already: wait until one was.")
         event = Event(event_id, endpoint.account_id, 0, WEBHOOK_TEST, None, None, now, webhook_test_data())
         await events.insert_events(connection, [event])
-        await retries.upsert_retries(connection, [Retry(endpoint_id, 0, event_id, 0, now, now)])
+        await retries.upsert_retries(connection, [EventRetry(endpoint_id, 0, event_id, 0, now, now)])
         await leases.wake(connection, endpoint.id)
         if endpoint.health.backoff_until is not None:
             # A test finds out whether an endpoint works again, so it does not wait for the backoff.
@@ -361,20 +350,15 @@ def refuse_unless_active(endpoint: Endpoint) -> None:
 
 async def lock_endpoint(connection: Connection, endpoint_id: EndpointId, by: By) -> Endpoint:
     """Lock an endpoint that the actor may change."""
-    if by.account_id is not None:
-        # Before the lock: a customer must not lock the endpoint of another.
-        await _find_own(connection, by.account_id, endpoint_id)
-    endpoint = await endpoints.lock(connection, endpoint_id)
+    endpoint = await endpoints.lock(connection, by.account_id, endpoint_id)
     if endpoint is None:
         raise NoEndpointError
     return endpoint
 
 
-async def _find_own(connection: Connection, account_id: AccountId, endpoint_id: EndpointId) -> Endpoint:
-    for endpoint in await endpoints.list_endpoints(connection, account_id, OWN_MAX):
-        if endpoint.id == endpoint_id:
-            return endpoint
-    raise NoEndpointError
+async def _require_account(connection: Connection, account_id: AccountId) -> None:
+    if await accounts.find(connection, account_id) is None:
+        raise OperatorError("There is no such account; `tumira account list` shows them.")
 
 
 def host_of(url: str) -> str:

@@ -1,7 +1,7 @@
 """Reads the events to send to one endpoint: due retries, new events and replays, each with its payload."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 import structlog
@@ -19,11 +19,12 @@ from tumira.webhooks.retries import Replay
 
 PAGE: Final = 200
 REPLAYS_MAX: Final = 20
+_LATEST: Final = datetime.max.replace(tzinfo=UTC)
 
 _log: Final = structlog.get_logger()
 
 
-class Cursor:
+class EventCursor:
     """A position in an account's event log: that of the new events, or that of a replay."""
 
     def __init__(self, position: int, replay: Replay | None = None) -> None:
@@ -74,7 +75,7 @@ class Cursor:
 class _Page(Struct, frozen=True):
     """The next events of a cursor that the endpoint subscribes to."""
 
-    cursor: Cursor
+    cursor: EventCursor
     events: Sequence[Event]
     read: int
     is_full: bool
@@ -86,7 +87,7 @@ class PendingEvent(Struct, gc=False):
     event: Event
     body: bytes
     # None for a retry.
-    cursor: Cursor | None
+    cursor: EventCursor | None
     attempts: int = 0
     first_at: datetime | None = None
 
@@ -105,9 +106,9 @@ class EventReader:
     """Reads one endpoint's events, none of them twice, and knows how far each cursor is."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self.live = Cursor(endpoint.position)
+        self.live = EventCursor(endpoint.position)
         self._endpoint = endpoint
-        self._replays: dict[int, Cursor] = {}
+        self._replays: dict[int, EventCursor] = {}
         # Retries that were read and whose results are not written yet.
         self._retries_in_hand: set[EventId] = set()
 
@@ -115,7 +116,7 @@ class EventReader:
         """Read the next events; nothing is noted unless all of them could be read."""
         due = await self._read_retries(connection, now, is_probing=is_probing)
         for replay in await retries.list_replays(connection, self._endpoint.id, REPLAYS_MAX):
-            self._replays.setdefault(replay.id, Cursor(replay.position, replay))
+            self._replays.setdefault(replay.id, EventCursor(replay.position, replay))
         cursors = (self.live, *self._replays.values())
         pages = [await cursor.read_page(connection, self._endpoint) for cursor in cursors]
         fresh = [PendingEvent(event, b"", page.cursor) for page in pages for event in page.events]
@@ -148,7 +149,8 @@ class EventReader:
     ) -> Sequence[PendingEvent]:
         found = await retries.list_due_retries(connection, self._endpoint.id, now, PAGE)
         if not found and is_probing:
-            found = await retries.list_oldest_retry(connection, self._endpoint.id)
+            # The oldest event, due or not.
+            found = await retries.list_due_retries(connection, self._endpoint.id, _LATEST, 1)
         due = {retry.event_id: retry for retry in found if retry.event_id not in self._retries_in_hand}
         if not due:
             return ()

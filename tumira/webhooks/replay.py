@@ -21,7 +21,7 @@ from tumira.webhooks.manage import (
     note,
     refuse_unless_active,
 )
-from tumira.webhooks.retries import Retry
+from tumira.webhooks.retries import EventRetry
 
 REPLAYABLE: Final = timedelta(days=30)
 REPLAYS_MAX: Final = 20
@@ -89,7 +89,7 @@ async def replay_between(
         if bounds is None or bounds[0] > endpoint.position:
             return 0
         first, last = bounds[0], min(bounds[1], endpoint.position)
-        await _replay(connection, endpoint, first - 1, last, from_at, until_at)
+        await _replay(connection, endpoint, first - 1, last, (from_at, until_at))
     return last - first + 1
 
 
@@ -98,12 +98,11 @@ async def _replay(
     endpoint: Endpoint,
     position: int,
     until: int,
-    from_at: datetime | None = None,
-    until_at: datetime | None = None,
+    between: tuple[datetime, datetime] | None = None,
 ) -> None:
     if len(await retries.list_replays(connection, endpoint.id, REPLAYS_MAX)) >= REPLAYS_MAX:
         raise EndpointError("Enough is being sent once more there already: wait until that is done.")
-    await retries.insert_replay(connection, endpoint.id, position, until, from_at, until_at)
+    await retries.insert_replay(connection, endpoint.id, position, until, between)
     await leases.wake(connection, endpoint.id)
 
 
@@ -139,7 +138,7 @@ async def _retry_failed(connection: Connection, endpoint: Endpoint, now: datetim
     failed = await attempts.list_failed_events(connection, endpoint.id, since_id, endpoint.types, FAILED_MAX)
     if failed:
         # From the first attempt on: their number of attempts begins at 0 again.
-        again = [Retry(endpoint.id, sequence, event_id, 0, now, now) for sequence, event_id in failed]
+        again = [EventRetry(endpoint.id, sequence, event_id, 0, now, now) for sequence, event_id in failed]
         await retries.upsert_retries(connection, again)
         await leases.wake(connection, endpoint.id)
     return len(failed)

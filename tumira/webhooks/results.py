@@ -8,7 +8,6 @@ from typing import Final
 import structlog
 from msgspec import Struct
 
-from tumira.core.backoff import DELIVERY_TRIES_MAX, delivery_wait_s
 from tumira.core.ids import EndpointId, EventId, new_id
 from tumira.events import WEBHOOK_TEST
 from tumira.postgres.connection import Connection
@@ -19,7 +18,7 @@ from tumira.webhooks.endpoints import Endpoint
 from tumira.webhooks.http_response import HttpResponse, is_success
 from tumira.webhooks.leases import EndpointProgress
 from tumira.webhooks.reader import EventReader, PendingEvent
-from tumira.webhooks.retries import Retry
+from tumira.webhooks.retries import EventRetry
 
 ANSWER_MAX: Final = 1024
 GONE: Final = 410
@@ -130,10 +129,10 @@ class ResultKeeper:
             return None
         succeeded_at = self.health.succeeded_at
         first_at = pending.first_at or now
-        if number >= DELIVERY_TRIES_MAX and succeeded_at is not None and first_at < succeeded_at:
+        if number >= endpoint_health.ATTEMPTS_MAX and succeeded_at is not None and first_at < succeeded_at:
             # Other events were delivered meanwhile, so the endpoint refuses this event alone.
             return None
-        wait = timedelta(seconds=delivery_wait_s(number, chance))
+        wait = endpoint_health.retry_wait(number, chance)
         return now + max(wait, retry_after or wait)
 
     def _disable_if_hopeless(self, result: SendResult, now: datetime) -> None:
@@ -175,16 +174,11 @@ def _printable(start: bytes) -> str:
 
 
 async def record_results(
-    connection: Connection,
-    worker: str,
-    results: Sequence[EndpointResults],
-    now: datetime,
-    *,
-    again: bool = False,
+    connection: Connection, worker: str, results: Sequence[EndpointResults], now: datetime
 ) -> None:
     """Write the results of some endpoints, in the caller's transaction; removed endpoints are left out.
 
-    `again` is for results that an earlier transaction may have written.
+    An earlier transaction may have written the same results already.
     """
     existing = await leases.lock_endpoints(connection, sorted(one.progress.endpoint_id for one in results))
     kept = [one for one in results if one.progress.endpoint_id in existing]
@@ -192,8 +186,7 @@ async def record_results(
         return
     made = [attempt for one in kept for attempt in one.made]
     if made:
-        insert = attempts.insert_attempts_once if again else attempts.insert_attempts
-        await insert(connection, [one.attempt for one in made])
+        await attempts.insert_attempts(connection, [one.attempt for one in made])
         await _write_retries(connection, made)
     recovered = [one.progress.endpoint_id for one in kept if one.has_recovered]
     if recovered:
@@ -221,7 +214,7 @@ async def _write_retries(connection: Connection, made: Sequence[AttemptMade]) ->
         if one.sent_before:
             sent_before.add(key)
     scheduled = [
-        Retry(*key, one.attempt.number, one.first_at, one.attempt.next_at)
+        EventRetry(*key, one.attempt.number, one.first_at, one.attempt.next_at)
         for key, one in last.items()
         if one.attempt.next_at is not None
     ]

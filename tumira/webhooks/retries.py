@@ -8,11 +8,12 @@ from typing import Final
 from msgspec import Struct
 
 from tumira.core.ids import EndpointId, EventId
+from tumira.postgres.columns import columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
 
-class Retry(Struct, frozen=True, gc=False):
+class EventRetry(Struct, frozen=True, gc=False):
     """An event to send again. The columns of `webhook_retries`."""
 
     endpoint_id: EndpointId
@@ -46,25 +47,13 @@ SELECT endpoint_id, sequence, event_id, tries, first_at, due_at
 
 async def list_due_retries(
     connection: Connection, endpoint_id: EndpointId, now: datetime, count_max: int
-) -> Sequence[Retry]:
-    """Return the retries due at an endpoint, oldest event first; tests, with the number 0, come first."""
+) -> Sequence[EventRetry]:
+    """Return the retries due at an endpoint by then, oldest event first.
+
+    Tests, with the number 0, come first. Suspended retries are due never.
+    """
     rows = await SQL_LIST_DUE_RETRIES.rows(connection, endpoint_id=endpoint_id, now=now, count_max=count_max)
-    return [Retry(*row) for row in rows]
-
-
-SQL_LIST_OLDEST_RETRY: Final = Statement("""
-SELECT endpoint_id, sequence, event_id, tries, first_at, due_at
-  FROM webhook_retries
- WHERE endpoint_id = %(endpoint_id)s
-   AND due_at < 'infinity'
- ORDER BY sequence, event_id
- LIMIT 1
-""")
-
-
-async def list_oldest_retry(connection: Connection, endpoint_id: EndpointId) -> Sequence[Retry]:
-    """Return the retry of the oldest event of an endpoint, due or not, if there is one."""
-    return [Retry(*row) for row in await SQL_LIST_OLDEST_RETRY.rows(connection, endpoint_id=endpoint_id)]
+    return [EventRetry(*row) for row in rows]
 
 
 SQL_LIST_REPLAYS: Final = Statement("""
@@ -93,9 +82,9 @@ async def insert_replay(
     endpoint_id: EndpointId,
     position: int,
     until: int,
-    from_at: datetime | None,
-    until_at: datetime | None,
+    between: tuple[datetime, datetime] | None,
 ) -> None:
+    from_at, until_at = between or (None, None)
     await SQL_INSERT_REPLAY.rows(
         connection,
         endpoint_id=endpoint_id,
@@ -109,25 +98,17 @@ async def insert_replay(
 SQL_UPSERT_RETRIES: Final = Statement("""
 INSERT INTO webhook_retries (endpoint_id, sequence, event_id, tries, first_at, due_at)
 SELECT endpoint_id, sequence, event_id, tries, first_at, due_at
-  FROM unnest(%(endpoint_ids)s::uuid[], %(sequences)s::bigint[], %(event_ids)s::uuid[],
-              %(tries)s::smallint[], %(first_ats)s::timestamptz[], %(due_ats)s::timestamptz[])
+  FROM unnest(%(endpoint_id)s::uuid[], %(sequence)s::bigint[], %(event_id)s::uuid[],
+              %(attempts)s::smallint[], %(first_at)s::timestamptz[], %(due_at)s::timestamptz[])
        AS retry (endpoint_id, sequence, event_id, tries, first_at, due_at)
     ON CONFLICT (endpoint_id, sequence, event_id) DO UPDATE
    SET tries = greatest(webhook_retries.tries, excluded.tries), due_at = excluded.due_at
 """)
 
 
-async def upsert_retries(connection: Connection, retries: Sequence[Retry]) -> None:
+async def upsert_retries(connection: Connection, retries: Sequence[EventRetry]) -> None:
     """Schedule retries; no event may be in the list twice."""
-    await SQL_UPSERT_RETRIES.rows(
-        connection,
-        endpoint_ids=[retry.endpoint_id for retry in retries],
-        sequences=[retry.sequence for retry in retries],
-        event_ids=[retry.event_id for retry in retries],
-        tries=[retry.attempts for retry in retries],
-        first_ats=[retry.first_at for retry in retries],
-        due_ats=[retry.due_at for retry in retries],
-    )
+    await SQL_UPSERT_RETRIES.rows(connection, **columns(EventRetry, retries))
 
 
 SQL_DELETE_RETRIES: Final = Statement("""
@@ -143,11 +124,9 @@ DELETE FROM webhook_retries
 
 
 async def delete_retries(connection: Connection, done: Sequence[tuple[EndpointId, int, EventId]]) -> None:
+    endpoint_ids, sequences, event_ids = zip(*done, strict=True)
     await SQL_DELETE_RETRIES.rows(
-        connection,
-        endpoint_ids=[endpoint_id for endpoint_id, _, _ in done],
-        sequences=[sequence for _, sequence, _ in done],
-        event_ids=[event_id for _, _, event_id in done],
+        connection, endpoint_ids=endpoint_ids, sequences=sequences, event_ids=event_ids
     )
 
 

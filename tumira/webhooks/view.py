@@ -37,8 +37,8 @@ async def list_attempts(
 ) -> tuple[Sequence[Attempt], bool]:
     """Return attempts at an account's endpoint, newest first, and whether there are older ones."""
     async with database.connection() as connection:
-        found = await attempts.list_own_attempts(
-            connection, account_id, endpoint_id, before or attempts.HIGHEST, count_max + 1
+        found = await attempts.list_attempts(
+            connection, account_id, endpoint_id, count_max + 1, before=before or attempts.HIGHEST
         )
     return found[:count_max], len(found) > count_max
 
@@ -49,7 +49,10 @@ async def find_latest_attempt(
     """Return the latest attempt of an event, None before the first."""
     since = first_id(max(0, made_at_ms(event_id) - _SKEW_MS))
     async with database.connection() as connection:
-        return await attempts.find_latest_attempt(connection, account_id, endpoint_id, event_id, since)
+        found = await attempts.list_attempts(
+            connection, account_id, endpoint_id, 1, event_id=event_id, since=since
+        )
+    return next(iter(found), None)
 
 
 async def find_attempt(

@@ -185,16 +185,14 @@ class WebhookWorker:
                 delivery.on_recorded(results)
 
     async def _record(self, results: Sequence[EndpointResults]) -> None:
-        again = False
         while True:
             try:
                 connection = await self._line.begin()
-                await record_results(connection, self._worker, results, self._clock(), again=again)
+                await record_results(connection, self._worker, results, self._clock())
                 await self._line.end()
             except Exception as error:  # noqa: BLE001 - written when the database is back
                 await self._line.roll_back(error)
                 log_failure("could not write webhook results yet", error)
-                again = True
                 await asyncio.sleep(PAUSE_S)
             else:
                 return

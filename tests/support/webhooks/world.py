@@ -135,7 +135,9 @@ class Hooks:
 
     async def attempts(self, added: Added, event_id: EventId | None = None) -> Sequence[Attempt]:
         async with self.database.connection() as connection:
-            return (await attempts.list_attempts(connection, added.id, event_id, 100_000))[::-1]
+            return (await attempts.list_attempts(connection, None, added.id, 100_000, event_id=event_id))[
+                ::-1
+            ]
 
     async def event_ids(self, caller: Caller | None = None) -> Sequence[EventId]:
         rows = await self.rows(

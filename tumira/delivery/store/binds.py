@@ -13,8 +13,8 @@ from typing import Final
 from msgspec import Struct
 
 from tumira import VERSION
-from tumira.delivery.store.columns import columns
 from tumira.postgres import migrate
+from tumira.postgres.columns import columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 

@@ -14,8 +14,8 @@ from uuid import UUID
 from msgspec import Struct, structs
 
 from tumira.core.ids import AccountId, BatchId, MessageId
-from tumira.delivery.store.columns import columns
 from tumira.delivery.store.queue import batch_high, batch_low
+from tumira.postgres.columns import columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 

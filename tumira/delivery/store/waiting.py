@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from tumira.core.ids import BatchId, MessageId
-from tumira.delivery.store.columns import columns
+from tumira.postgres.columns import columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
