@@ -21,7 +21,7 @@ from tumira.postgres.embedded import server as embedded
 from tumira.postgres.pool import Database
 from tumira.uploads import send
 from tumira.uploads import store as uploads
-from tumira.uploads.check_file import Wanted
+from tumira.uploads.check_rows import Wanted
 from tumira.uploads.send import Begun
 
 MESSAGE: Final = "Dear {name}, your parcel is here."

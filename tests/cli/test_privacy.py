@@ -16,7 +16,7 @@ from tests.support.processes.programs import Cli
 from tests.support.processes.service import Service, run_web
 from tests.support.uploads.files import check_file
 from tumira.simulator.smsc import run_smsc
-from tumira.uploads.check_file import Wanted
+from tumira.uploads.check_rows import Wanted
 
 ASKED: Final = ("--note", "letter of 12 May")
 SHOWN: Final = [

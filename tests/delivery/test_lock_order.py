@@ -32,7 +32,7 @@ from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS
 from tumira.pricing.actions import set_price
 from tumira.pricing.destinations import Price, PriceStatus
 from tumira.uploads import store as uploads
-from tumira.uploads.check_file import Wanted as FileWanted
+from tumira.uploads.check_rows import Wanted as FileWanted
 from tumira.webhooks.manage import add_endpoint
 
 WAIT_S: Final = 20.0

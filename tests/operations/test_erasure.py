@@ -30,9 +30,10 @@ from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres import partitions
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
 from tumira.sending.types import Answered
+from tumira.uploads import chunks
 from tumira.uploads import send as send_file
 from tumira.uploads import store as uploads
-from tumira.uploads.check_file import Wanted
+from tumira.uploads.check_rows import Wanted
 from tumira.uploads.send import send_next_chunk
 from tumira.webhooks.manage import add_endpoint
 
@@ -370,7 +371,7 @@ async def test_a_row_that_may_still_be_sent_stays_until_that_is_over(office: Off
     await office.go_on()
     assert await office.where(number) == set()
     async with office.database.connection() as connection:
-        (row,) = await uploads.list_good(connection, upload_id, 0, 10)
+        (row,) = await chunks.list_good(connection, upload_id, 0, 10)
     assert (row.recipient, row.body) == (ERASED, None)
     assert await world.rows("SELECT FROM uploads WHERE message LIKE '%Ben%' AND id = $1", upload_id) == []
 

@@ -50,7 +50,7 @@ from tumira.topups.providers.paynow_messages import Wallet
 from tumira.topups.start import start_paynow
 from tumira.uploads import send as send_file
 from tumira.uploads import store as uploads
-from tumira.uploads.check_file import Wanted
+from tumira.uploads.check_rows import Wanted
 from tumira.webhooks import manage
 from tumira.worker import run_worker
 

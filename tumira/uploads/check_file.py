@@ -22,7 +22,7 @@ from tumira.core.ids import AccountId, UploadId, new_id
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.pricing.store import get_tariff
-from tumira.uploads import check_rows
+from tumira.uploads import check_rows, chunks
 from tumira.uploads import checks as file_checks
 from tumira.uploads import store as uploads
 from tumira.uploads.check_rows import (
@@ -38,13 +38,8 @@ from tumira.uploads.check_rows import (
     OutOfTimeError,
     Progress,
     Task,
+    Wanted,
 )
-from tumira.uploads.csv_file import SheetFault
-from tumira.uploads.rows import MessageFault
-
-# Of files that were checked and never sent: they cost their owner nothing.
-CHECKED_KEPT: Final = 20
-CHECKED_ROWS_KEPT: Final = 30_000
 
 PROCESSES_MAX: Final = 2
 # Each holds its file in memory, up to five megabytes.
@@ -69,17 +64,6 @@ _log: Final = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """An uploaded file, and the message to send."""
-
-    file_name: str
-    data: bytes
-    message: str
-    country: str | None
-    reference: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Pending:
     """The file is still being checked."""
 
@@ -98,7 +82,7 @@ class Unfinished:
     problem: str
 
 
-Outcome = UploadId | SheetFault | MessageFault | Unfinished
+Outcome = UploadId | BadFile | BadMessage | Unfinished
 
 
 class BriefTime:
@@ -139,12 +123,11 @@ class FileChecker:
         when `hung_up` does before that.
         """
         task = await self._new_task(account_id, wanted)
-        if len(task.data) <= BRIEF_BYTES_MAX and self._brief_time.take(time.monotonic()):
+        if len(wanted.data) <= BRIEF_BYTES_MAX and self._brief_time.take(time.monotonic()):
             findings, spare_s = await asyncio.to_thread(_check_briefly, task)
             self._brief_time.give_back(spare_s)
             if findings is not None:
-                async with self._database.transaction() as connection:
-                    return await _keep_all(connection, findings)
+                return await self._keep_all(findings)
         earlier = self._running.get(account_id)
         if earlier is None and len(self._running) >= WAITING_MAX:
             return Busy()
@@ -160,11 +143,7 @@ class FileChecker:
         return Task(
             upload_id=UploadId(new_id(time.time_ns() // 1_000_000)),
             account_id=account_id,
-            file_name=wanted.file_name,
-            data=wanted.data,
-            message=wanted.message,
-            country=wanted.country,
-            reference=wanted.reference,
+            wanted=wanted,
             tariff_version=tariff.version,
             destinations=tariff.destinations,
             prices=tariff.prices,
@@ -212,9 +191,9 @@ class FileChecker:
             earlier.cancel()
             await asyncio.wait({earlier})
         async with self._database.transaction() as connection:
-            await file_checks.begin(connection, task.account_id, task.upload_id, task.file_name)
-        outside = _Outside(self._database, task)
-        checking = asyncio.create_task(self._check_outside(outside))
+            await file_checks.begin(connection, task.account_id, task.upload_id, task.wanted.file_name)
+        outside = _Outside(self._database, task, self._processes)
+        checking = asyncio.create_task(outside.check())
         try:
             while not (await asyncio.wait({checking}, timeout=BEAT_S))[0]:
                 # What is being kept is committed or not, whoever waits.
@@ -229,16 +208,9 @@ class FileChecker:
         finally:
             checking.cancel()
             await asyncio.gather(checking, return_exceptions=True)
-        match outcome:
-            case SheetFault() | MessageFault():
-                await self._give_up(task.upload_id, outcome.message)
-            case Unfinished():
-                await self._give_up(task.upload_id, outcome.problem)
+        if isinstance(outcome, BadFile | BadMessage | Unfinished):
+            await self._give_up(task.upload_id, outcome.problem)
         return outcome
-
-    async def _check_outside(self, outside: "_Outside") -> Outcome:
-        async with self._processes:
-            return await outside.check()
 
     async def _beat(self, upload_id: UploadId, progress: Progress) -> bool:
         async with self._database.transaction() as connection:
@@ -249,6 +221,18 @@ class FileChecker:
         async with self._database.transaction() as connection:
             await file_checks.fail(connection, upload_id, problem)
         return Unfinished(problem)
+
+    async def _keep_all(self, findings: Sequence[Finding]) -> Outcome:
+        head, *pieces = findings
+        if isinstance(head, BadFile | BadMessage):
+            return head
+        assert isinstance(head, Head)
+        async with self._database.transaction() as connection:
+            await uploads.insert(connection, head.upload)
+            for piece in pieces:
+                await _keep(connection, head.upload.id, piece)
+            await uploads.delete_surplus(connection, head.upload.account_id)
+        return head.upload.id
 
 
 def _check_briefly(task: Task) -> tuple[Sequence[Finding] | None, float]:
@@ -264,13 +248,19 @@ def _check_briefly(task: Task) -> tuple[Sequence[Finding] | None, float]:
 class _Outside:
     """One check in its own process; it ends with the task that awaits it."""
 
-    def __init__(self, database: Database, task: Task) -> None:
+    def __init__(self, database: Database, task: Task, processes: asyncio.Semaphore) -> None:
         self._database = database
         self._task = task
+        self._processes = processes
         self.progress = Progress(0, 0)
         self.is_keeping = False
 
     async def check(self) -> Outcome:
+        """Wait for one of the processes, and have the file checked."""
+        async with self._processes:
+            return await self._check()
+
+    async def _check(self) -> Outcome:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             # Whatever lies in the directory that we were started from is not ours.
@@ -304,9 +294,8 @@ class _Outside:
         process.stdin.close()
         while isinstance(frame := await _next_frame(process), Progress):
             self.progress = frame
-        match frame:
-            case BadFile() | BadMessage():
-                return frame.fault
+        if isinstance(frame, BadFile | BadMessage):
+            return frame
         assert isinstance(frame, Head)
         self.is_keeping = True
         async with self._database.transaction() as connection:
@@ -315,7 +304,7 @@ class _Outside:
             await uploads.insert(connection, frame.upload)
             while not isinstance(piece := await _next_frame(process), End):
                 await _keep(connection, frame.upload.id, piece)
-            await uploads.delete_surplus(connection, frame.upload.account_id, CHECKED_KEPT, CHECKED_ROWS_KEPT)
+            await uploads.delete_surplus(connection, frame.upload.account_id)
         return frame.upload.id
 
 
@@ -325,21 +314,9 @@ async def _next_frame(process: Process) -> Frame:
     return check_rows.read_frame(await process.stdout.readexactly(size))
 
 
-async def _keep_all(connection: Connection, findings: Sequence[Finding]) -> Outcome:
-    head, *pieces = findings
-    if isinstance(head, BadFile | BadMessage):
-        return head.fault
-    assert isinstance(head, Head)
-    await uploads.insert(connection, head.upload)
-    for piece in pieces:
-        await _keep(connection, head.upload.id, piece)
-    await uploads.delete_surplus(connection, head.upload.account_id, CHECKED_KEPT, CHECKED_ROWS_KEPT)
-    return head.upload.id
-
-
 async def _keep(connection: Connection, upload_id: UploadId, piece: Frame) -> None:
     match piece:
         case GoodRows():
-            await uploads.insert_chunk(connection, upload_id, piece.number, piece.chunk)
+            await chunks.insert(connection, upload_id, piece.chunk)
         case BadRows():
             await uploads.insert_faults(connection, upload_id, piece.faults)

@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import BinaryIO, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tumira.content.check import check_text
 from tumira.content.classifier import classify
@@ -26,9 +26,10 @@ from tumira.content.verdict import Label
 from tumira.core.errors import Refusal
 from tumira.core.ids import AccountId, UploadId
 from tumira.pricing.destinations import Destination, Price, Tariff
-from tumira.uploads.csv_file import Sheet, SheetFault, read_sheet
-from tumira.uploads.rows import Checked, Good, MessageFault, check
-from tumira.uploads.store import CHUNK_MAX, ChunkLeg, Fault, NewChunk, NewUpload
+from tumira.uploads.chunks import CHUNK_MAX, Chunk
+from tumira.uploads.csv_file import CsvError, CsvFile, read_csv
+from tumira.uploads.rows import Checked, Good, MessageError, RowFault, check
+from tumira.uploads.store import NewUpload
 
 # The largest file with the dearest texts takes about half of it.
 CPU_S_MAX: Final = 120
@@ -42,16 +43,22 @@ HEADER: Final = struct.Struct(">I")
 _NUL: Final = "\x00"
 
 
-class Task(Struct, frozen=True):
-    """A file with its message, and everything that the verdict on a row depends on."""
+class Wanted(Struct, frozen=True):
+    """An uploaded file, and the message to send."""
 
-    upload_id: UploadId
-    account_id: AccountId
     file_name: str
     data: bytes
     message: str
     country: str | None
     reference: str | None
+
+
+class Task(Struct, frozen=True):
+    """A file with its message, and everything that the verdict on a row depends on."""
+
+    upload_id: UploadId
+    account_id: AccountId
+    wanted: Wanted
     tariff_version: int
     destinations: Sequence[Destination]
     prices: Sequence[Price]
@@ -69,13 +76,13 @@ class Progress(Struct, frozen=True, tag=True):
 class BadFile(Struct, frozen=True, tag=True):
     """The file cannot be read."""
 
-    fault: SheetFault
+    problem: str
 
 
 class BadMessage(Struct, frozen=True, tag=True):
     """The message does not fit the file."""
 
-    fault: MessageFault
+    problem: str
 
 
 class Head(Struct, frozen=True, tag=True):
@@ -87,14 +94,13 @@ class Head(Struct, frozen=True, tag=True):
 class GoodRows(Struct, frozen=True, tag=True):
     """A chunk of the rows that can be sent."""
 
-    number: int
-    chunk: NewChunk
+    chunk: Chunk
 
 
 class BadRows(Struct, frozen=True, tag=True):
     """Some of the rows that cannot be sent."""
 
-    faults: Sequence[Fault]
+    faults: Sequence[RowFault]
 
 
 class End(Struct, frozen=True, tag=True):
@@ -110,24 +116,21 @@ read_frame: Final[Callable[[bytes], Frame]] = msgspec.msgpack.Decoder(Frame).dec
 
 def check_rows(task: Task, progress: Callable[[int, int], None]) -> Iterator[Finding]:
     """Check every row, report the counts to `progress`, then yield the findings."""
-    sheet = read_sheet(task.data)
-    if isinstance(sheet, SheetFault):
-        yield BadFile(sheet)
-        return
+    wanted = task.wanted
     screening = _Screening(Policy(task.policy_version, task.templates), task.account_id)
-    rows = len(sheet.rows)
-    checked = check(
-        Tariff(task.tariff_version, task.destinations, task.prices),
-        sheet,
-        task.message,
-        task.country,
-        screening,
-        lambda done: progress(rows, done),
-    )
-    if isinstance(checked, MessageFault):
-        yield BadMessage(checked)
-        return
-    yield from _findings(task, sheet, checked, screening.by_template)
+    tariff = Tariff(task.tariff_version, task.destinations, task.prices)
+    try:
+        file = read_csv(wanted.data)
+        rows = len(file.rows)
+        checked = check(
+            tariff, file, wanted.message, wanted.country, screening, lambda done: progress(rows, done)
+        )
+    except CsvError as error:
+        yield BadFile(str(error))
+    except MessageError as error:
+        yield BadMessage(str(error))
+    else:
+        yield from _findings(task, file, checked, screening.by_template)
 
 
 class _Screening:
@@ -146,47 +149,51 @@ class _Screening:
         return refusal
 
 
-def _findings(task: Task, sheet: Sheet, checked: Checked, by_template: set[str]) -> Iterator[Finding]:
+def _findings(task: Task, file: CsvFile, checked: Checked, by_template: set[str]) -> Iterator[Finding]:
     # One text for all stands once, also where its places were filled with the same in every row.
     is_one_text = checked.texts == 1
     yield Head(
         NewUpload(
             id=task.upload_id,
             account_id=task.account_id,
-            file_name=task.file_name,
-            columns=[_storable(name) for name in sheet.columns],
-            message=checked.good[0].text if is_one_text and checked.good else task.message,
-            reference=task.reference,
-            rows=len(sheet.rows),
+            file_name=task.wanted.file_name,
+            columns=[_storable(name) for name in file.columns],
+            message=checked.good[0].text if is_one_text and checked.good else task.wanted.message,
+            reference=task.wanted.reference,
+            rows=len(file.rows),
             recipients=len(checked.good),
-            total_cost=checked.total_cost,
+            total_cost=sum((one.cost for one in checked.good), Decimal(0)),
             policy_version=task.policy_version,
         )
     )
     for number, start in enumerate(range(0, len(checked.good), CHUNK_MAX)):
         good = checked.good[start : start + CHUNK_MAX]
-        yield GoodRows(number, _new_chunk(good, by_template, own_texts=not is_one_text))
+        yield GoodRows(_chunk(number, good, by_template, own_texts=not is_one_text))
     yield from _faults(checked)
     yield End()
 
 
-def _new_chunk(good: Sequence[Good], by_template: set[str], *, own_texts: bool) -> NewChunk:
-    return NewChunk(
+def _chunk(number: int, good: Sequence[Good], by_template: set[str], *, own_texts: bool) -> Chunk:
+    legs = Counter((one.country, one.segments) for one in good)
+    return Chunk(
+        number=number,
         lines=[one.line for one in good],
         recipients=[one.number for one in good],
         bodies=[one.text for one in good] if own_texts else None,
         cost=sum((one.cost for one in good), Decimal(0)),
-        by_template=[one.line for one in good if one.text in by_template] if by_template else [],
-        legs=[ChunkLeg(*leg, count) for leg, count in Counter((g.country, g.segments) for g in good).items()],
+        by_template=[one.line for one in good if one.text in by_template],
+        leg_countries=[country for country, _ in legs],
+        leg_segments=[segments for _, segments in legs],
+        leg_counts=list(legs.values()),
     )
 
 
 def _faults(checked: Checked) -> Iterator[BadRows]:
-    faults: list[Fault] = []
+    faults: list[RowFault] = []
     size = 0
     for bad in checked.bad:
         cells = [_storable(cell) for cell in bad.cells]
-        faults.append(Fault(bad.line, cells, bad.code, _storable(bad.reason), bad.suggestion))
+        faults.append(structs.replace(bad, cells=cells, reason=_storable(bad.reason)))
         size += sum(map(len, cells)) + len(bad.reason)
         if size > FAULTS_BYTES_MAX or len(faults) == CHUNK_MAX:
             yield BadRows(faults)

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import chain, islice
 from typing import Final
 
@@ -67,27 +66,11 @@ _OWN_APOSTROPHE: Final = re.compile(r"\s*'(?=\s*[+0-9])")
 _NUMBER: Final = re.compile(r"\s*(?:'\s*)?\+?[0-9](?:[\s().\u2010-\u2015\-]{0,3}[0-9]){6,16}\s*")
 
 
-class SheetCode(StrEnum):
-    EMPTY = "EMPTY"
-    TOO_LARGE = "TOO_LARGE"
-    NOT_TEXT = "NOT_TEXT"
-    ENCODING = "ENCODING"
-    QUOTES = "QUOTES"
-    ROW_TOO_LONG = "ROW_TOO_LONG"
-    CELL_TOO_LONG = "CELL_TOO_LONG"
-    TOO_MANY_COLUMNS = "TOO_MANY_COLUMNS"
-    TOO_MANY_ROWS = "TOO_MANY_ROWS"
+class CsvError(ValueError):
+    """A file cannot be used; the words say what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class SheetFault:
-    """Why a file cannot be used; the message says what to do."""
-
-    code: SheetCode
-    message: str
-
-
-class Row(Struct, frozen=True):
+class CsvRow(Struct, frozen=True):
     """A row, as many cells as there are columns; `line` counts as a spreadsheet does, blank rows too."""
 
     line: int
@@ -95,38 +78,28 @@ class Row(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class CsvFile:
     """A file that was read. Its columns have different names, whatever the case of their letters."""
 
     columns: tuple[str, ...]
-    rows: Sequence[Row]
+    rows: Sequence[CsvRow]
     number_column: int
-    has_header: bool
-    encoding: str
-    delimiter: str
 
 
-def read_sheet(data: bytes) -> Sheet | SheetFault:
-    """Read a file, or return what is wrong with it."""
+def read_csv(data: bytes) -> CsvFile:
+    """Read a file; a CsvError says what is wrong with it."""
     if len(data) > BYTES_MAX:
-        return SheetFault(
-            SheetCode.TOO_LARGE,
-            f"The file is larger than {BYTES_MAX // 1024 // 1024} MB. Split it, or leave out columns.",
+        raise CsvError(
+            f"The file is larger than {BYTES_MAX // 1024 // 1024} MB. Split it, or leave out columns."
         )
-    decoded = _decode(data)
-    if isinstance(decoded, SheetFault):
-        return decoded
-    text, encoding = decoded
-    text = _without_blank_end(text)
+    text = _without_blank_end(_decode(data))
     named = _NAMED_DELIMITER.match(text)
     start = named.end() if named else 0
     delimiter = named[1] if named else _find_delimiter(text)
     rows = _read_rows(text, start, delimiter)
-    if isinstance(rows, SheetFault):
-        return rows
     if not rows:
-        return SheetFault(SheetCode.EMPTY, "The file is empty. Choose one with a row for each recipient.")
-    return _lay_out(rows, encoding, delimiter)
+        raise CsvError("The file is empty. Choose one with a row for each recipient.")
+    return _lay_out(rows)
 
 
 def can_be_number(cell: str) -> bool:
@@ -139,32 +112,32 @@ def name_key(name: str) -> str:
     return " ".join(name.split()).casefold()
 
 
-def _decode(data: bytes) -> tuple[str, str] | SheetFault:
-    """Return the text of a file and the name of its encoding."""
+def _decode(data: bytes) -> str:
     for magic, kind in _MAGIC:
         if data.startswith(magic):
-            return SheetFault(
-                SheetCode.NOT_TEXT,
-                f"This is {kind}. Open it in your spreadsheet program and save it as CSV.",
-            )
-    mark, encoding = next((one for one in _BYTE_ORDER_MARKS if data.startswith(one[0])), (b"", None))
-    encoding = encoding or _find_encoding(data)
+            raise CsvError(f"This is {kind}. Open it in your spreadsheet program and save it as CSV.")
+    encoding = _find_encoding(data)
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
-        if encoding != "utf-8" or mark or _PLAINLY_UTF_8.search(data):
-            return _encoding_fault(data, encoding, error.start)
-        return _decode_western(data)
+        if encoding.startswith("utf-16"):
+            raise CsvError("The file is damaged or was cut off. Save it again, as CSV UTF-8.") from None
+        # Damaged, or joined from files in different encodings.
+        line = len(_LINE_END.findall(data, 0, error.start)) + 1
+        raise CsvError(
+            f"Line {line:,} has characters in another encoding than the rest. "
+            "Save the file as CSV UTF-8, and look at that line."
+        ) from None
     if "\0" in text:
-        return SheetFault(
-            SheetCode.NOT_TEXT,
-            "This is no text file. Open it in your spreadsheet program and save it as CSV.",
-        )
-    return text.lstrip("\ufeff"), encoding
+        raise CsvError("This is no text file. Open it in your spreadsheet program and save it as CSV.")
+    return text.lstrip("\ufeff")
 
 
 def _find_encoding(data: bytes) -> str:
-    """Tell UTF-16 without a mark by its NULs: in Latin text nearly every second byte is one."""
+    for mark, encoding in _BYTE_ORDER_MARKS:
+        if data.startswith(mark):
+            return encoding
+    # UTF-16 without a mark is told by its NULs: in Latin text nearly every second byte is one.
     sample = data[:_BYTES_LOOKED_AT]
     first, second = sample[::2].count(0), sample[1::2].count(0)
     plenty = len(sample) // 4
@@ -172,35 +145,12 @@ def _find_encoding(data: bytes) -> str:
         return "utf-16-le"
     if first > plenty and second <= first // 10:
         return "utf-16-be"
-    return "utf-8"
-
-
-def _decode_western(data: bytes) -> tuple[str, str] | SheetFault:
-    """Decode what is not UTF-8 and so comes from an older program on Windows, or is Latin-1, its subset."""
     try:
-        text = data.decode("windows-1252")
-    except UnicodeDecodeError as error:
-        return _encoding_fault(data, "windows-1252", error.start)
-    if "\0" in text:
-        return SheetFault(
-            SheetCode.NOT_TEXT,
-            "This is no text file. Open it in your spreadsheet program and save it as CSV.",
-        )
-    return text, "windows-1252"
-
-
-def _encoding_fault(data: bytes, encoding: str, place: int) -> SheetFault:
-    """Say where a file is damaged, or was joined from files in different encodings."""
-    if encoding.startswith("utf-16"):
-        return SheetFault(
-            SheetCode.ENCODING, "The file is damaged or was cut off. Save it again, as CSV UTF-8."
-        )
-    line = len(_LINE_END.findall(data, 0, place)) + 1
-    return SheetFault(
-        SheetCode.ENCODING,
-        f"Line {line:,} has characters in another encoding than the rest. "
-        "Save the file as CSV UTF-8, and look at that line.",
-    )
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        # From an older program on Windows, or Latin-1, a subset of its encoding.
+        return "utf-8" if _PLAINLY_UTF_8.search(data) else "windows-1252"
+    return "utf-8"
 
 
 class _Lines:
@@ -275,64 +225,58 @@ def _likeness(text: str, start: int, delimiter: str) -> tuple[float, int, int]:
     return (alike / (len(filled) + wrong), numbers, width)
 
 
-def _read_rows(text: str, start: int, delimiter: str) -> Sequence[Row] | SheetFault:
+def _read_rows(text: str, start: int, delimiter: str) -> Sequence[CsvRow]:
     """Read all rows that are not blank, the header with them."""
     lines = _Lines(text, start)
-    rows: list[Row] = []
+    rows: list[CsvRow] = []
     line = 0
     try:
         for line, cells in enumerate(_records(lines, delimiter), 1):
             if line > _LINES_MAX:
-                return SheetFault(
-                    SheetCode.TOO_MANY_ROWS,
-                    f"The file has more than {_LINES_MAX:,} rows, most of them blank. Remove the blank ones.",
+                raise CsvError(
+                    f"The file has more than {_LINES_MAX:,} rows, most of them blank. Remove the blank ones."
                 )
             if _is_blank(cells):
                 continue
-            if fault := _fault_of_row(line, cells):
-                return fault
-            rows.append(Row(line, tuple(cells)))
+            _check_row(line, cells)
+            rows.append(CsvRow(line, tuple(cells)))
             # One more than allowed may be the header.
             if len(rows) > ROWS_MAX + 1:
-                return _too_many_rows(rows, _count_rows(text, lines.end, delimiter))
+                raise _too_many_rows(rows, _count_rows(text, lines.end, delimiter))
     except csv.Error as error:
-        return _fault_of_record(line + 1, lines, error)
+        raise _unreadable(line + 1, lines, error) from None
     if lines.too_long:
-        return _fault_of_record(line + 1, lines, None)
+        raise _unreadable(line + 1, lines, None)
     return rows
 
 
-def _fault_of_row(line: int, cells: Sequence[str]) -> SheetFault | None:
+def _check_row(line: int, cells: Sequence[str]) -> None:
     if len(cells) > COLUMNS_MAX:
-        return SheetFault(
-            SheetCode.TOO_MANY_COLUMNS,
-            f"Row {line:,} has {len(cells):,} columns; at most {COLUMNS_MAX} are read. Leave some out.",
+        raise CsvError(
+            f"Row {line:,} has {len(cells):,} columns; at most {COLUMNS_MAX} are read. Leave some out."
         )
     if max(map(len, cells)) <= CELL_MAX:
-        return None
+        return
     column = next(place for place, cell in enumerate(cells, 1) if len(cell) > CELL_MAX)
     length = len(cells[column - 1])
     # What a quote that is not closed swallows ends at the next quote, if there is one.
     broken = "\n" in cells[column - 1] or "\r" in cells[column - 1]
-    return SheetFault(
-        SheetCode.CELL_TOO_LONG,
+    raise CsvError(
         f"Row {line:,} has {length:,} characters in column {column}; at most {CELL_MAX:,} are read. "
-        + ("Look for a quote there that is not closed." if broken else "Shorten it."),
+        + ("Look for a quote there that is not closed." if broken else "Shorten it.")
     )
 
 
-def _fault_of_record(line: int, lines: _Lines, error: csv.Error | None) -> SheetFault:
+def _unreadable(line: int, lines: _Lines, error: csv.Error | None) -> CsvError:
     """Say what is wrong with the record that could not be read."""
     # A cell that is longer than the csv module takes is no matter of quotes, unless it runs over lines.
     if lines.in_record <= 1 and (error is None or "field limit" in str(error)):
-        return SheetFault(
-            SheetCode.ROW_TOO_LONG,
-            f"Row {line:,} is longer than a row can be. Choose a table with a row for each recipient.",
+        return CsvError(
+            f"Row {line:,} is longer than a row can be. Choose a table with a row for each recipient."
         )
-    return SheetFault(
-        SheetCode.QUOTES,
+    return CsvError(
         f"Row {line:,} has a quote that is not closed, or text behind a closing one. "
-        'Put quotes around the whole cell, and write a quote inside it twice: "".',
+        'Put quotes around the whole cell, and write a quote inside it twice: "".'
     )
 
 
@@ -347,16 +291,15 @@ def _count_rows(text: str, start: int, delimiter: str) -> int:
     return count
 
 
-def _too_many_rows(rows: Sequence[Row], more: int) -> SheetFault:
+def _too_many_rows(rows: Sequence[CsvRow], more: int) -> CsvError:
     count = len(rows) + more - _has_header(rows)
     written = f"{count:,}" if count < _COUNTED_MAX else f"more than {_COUNTED_MAX:,}"
-    return SheetFault(
-        SheetCode.TOO_MANY_ROWS,
-        f"The file has {written} rows; at most {ROWS_MAX:,} are sent at once. Upload it in parts.",
+    return CsvError(
+        f"The file has {written} rows; at most {ROWS_MAX:,} are sent at once. Upload it in parts."
     )
 
 
-def _has_header(rows: Sequence[Row]) -> bool:
+def _has_header(rows: Sequence[CsvRow]) -> bool:
     """Tell a header: it names the numbers, or has none where rows below it have one."""
     # A recipient must not be lost because the column beside the number says `to`.
     if any(map(can_be_number, rows[0].cells)):
@@ -366,27 +309,20 @@ def _has_header(rows: Sequence[Row]) -> bool:
     return any(can_be_number(cell) for row in rows[1 : 1 + _SAMPLE] for cell in row.cells)
 
 
-def _lay_out(rows: Sequence[Row], encoding: str, delimiter: str) -> Sheet | SheetFault:
+def _lay_out(rows: Sequence[CsvRow]) -> CsvFile:
     """Name the columns, find the one with the numbers, and give all rows the same width."""
     has_header = _has_header(rows)
     header = rows[0].cells if has_header else ()
     body = rows[1:] if has_header else rows
     if not body:
-        return SheetFault(
-            SheetCode.EMPTY, "The file has a header and nothing below it. Add a row for each recipient."
-        )
+        raise CsvError("The file has a header and nothing below it. Add a row for each recipient.")
     if len(body) > ROWS_MAX:
-        return _too_many_rows(rows, 0)
+        raise _too_many_rows(rows, 0)
     width = max(len(row.cells) for row in chain((rows[0],), body))
     keys = [name_key(name) for name in header]
     number_column = next((keys.index(name) for name in NUMBER_NAMES if name in keys), 0)
-    return Sheet(
-        columns=_name_columns(header, width),
-        rows=[_fit(row, width, number_column) for row in body],
-        number_column=number_column,
-        has_header=has_header,
-        encoding=encoding,
-        delimiter=delimiter,
+    return CsvFile(
+        _name_columns(header, width), [_fit(row, width, number_column) for row in body], number_column
     )
 
 
@@ -404,7 +340,7 @@ def _name_columns(header: Sequence[str], width: int) -> tuple[str, ...]:
     return tuple(names.values())
 
 
-def _fit(row: Row, width: int, number_column: int) -> Row:
+def _fit(row: CsvRow, width: int, number_column: int) -> CsvRow:
     cells = row.cells
     if len(cells) < width:
         cells += ("",) * (width - len(cells))
@@ -412,4 +348,4 @@ def _fit(row: Row, width: int, number_column: int) -> Row:
     if "'" in cells[number_column] and (own := _OWN_APOSTROPHE.match(cells[number_column])):
         number = cells[number_column][own.end() :]
         cells = (*cells[:number_column], number, *cells[number_column + 1 :])
-    return row if cells is row.cells else Row(row.line, cells)
+    return row if cells is row.cells else CsvRow(row.line, cells)

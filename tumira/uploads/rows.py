@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from typing import Final
@@ -16,7 +15,7 @@ from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.gsm7 import name as show_character
 from tumira.pricing.phone_numbers import CHANNEL, explain
 from tumira.pricing.segments import SEGMENTS_MAX, Encoding, measure, ucs2_characters
-from tumira.uploads.csv_file import Row, Sheet, can_be_number, name_key
+from tumira.uploads.csv_file import CsvFile, CsvRow, can_be_number, name_key
 
 # No longer text fits: 153 characters in each segment.
 TEXT_MAX: Final = 153 * SEGMENTS_MAX
@@ -52,20 +51,8 @@ class RowCode(StrEnum):
     NO_LONGER_ALLOWED = "NO_LONGER_ALLOWED"
 
 
-class MessageCode(StrEnum):
-    """What can be wrong with a message whatever the rows hold."""
-
-    EMPTY_TEXT = "EMPTY_TEXT"
-    BRACES = "BRACES"
-    UNKNOWN_COLUMN = "UNKNOWN_COLUMN"
-
-
-@dataclass(frozen=True, slots=True)
-class MessageFault:
-    """Why a message cannot be sent to any row; the text says what to do."""
-
-    code: MessageCode
-    message: str
+class MessageError(ValueError):
+    """A message cannot be sent to any row; the words say what to do."""
 
 
 class Good(Struct, frozen=True):
@@ -79,32 +66,21 @@ class Good(Struct, frozen=True):
     cost: Decimal
 
 
-class Bad(Struct, frozen=True):
+class RowFault(Struct, frozen=True):
     """A row that cannot be sent, as in the file; `suggestion` is its probable correction."""
 
     line: int
-    cells: tuple[str, ...]
+    cells: Sequence[str]
     code: str
     reason: str
     suggestion: str | None
 
 
-class CountryTotal(Struct, frozen=True):
-    """What goes to one country: how many messages, how many segments in all, and their cost."""
-
-    country: str
-    count: int
-    segments: int
-    cost: Decimal
-
-
 class Checked(Struct, frozen=True):
-    """Every row of a sheet, good or bad, in the order of the file; `texts` differ among the good ones."""
+    """Every row of a file, good or bad, in its order; `texts` is how many differ among the good ones."""
 
     good: Sequence[Good]
-    bad: Sequence[Bad]
-    legs: Sequence[CountryTotal]
-    total_cost: Decimal
+    bad: Sequence[RowFault]
     texts: int
 
 
@@ -124,61 +100,45 @@ def places(message: str) -> Sequence[str]:
 
 def check(
     tariff: Tariff,
-    sheet: Sheet,
+    file: CsvFile,
     message: str,
     country: str | None,
     screen: Callable[[str], Refusal | None],
     passed: Callable[[int], None],
-) -> Checked | MessageFault:
-    """Give every row of a sheet its verdict; numbers without a country code are those of `country`.
+) -> Checked:
+    """Give every row of a file its verdict; numbers without a country code are those of `country`.
 
-    `screen` checks each text once, and `passed` gets the count of checked rows before each row; either may
-    end the check by raising something.
+    A MessageError says what is wrong with the message, whatever the rows hold. `screen` checks each text
+    once, and `passed` gets the count of checked rows before each row; either may end the check by raising
+    something.
     """
-    form = _read_form(message, sheet.columns)
-    if isinstance(form, MessageFault):
-        return form
+    form = _read_form(message, file.columns)
     home = next((one for one in tariff.destinations if one.country == country), None)
-    numbers = [_read_number(home, _cell(row, sheet.number_column)) for row in sheet.rows]
+    numbers = [_read_number(home, _cell(row, file.number_column)) for row in file.rows]
     recipients = sort_recipients(tariff, CHANNEL, numbers)
     accepted = {one.number: one for one in recipients.accepted}
     refused = {one.to: one.code for one in recipients.rejected}
     texts = _Texts(screen)
     lines: dict[tuple[str, str], int] = {}
     good: list[Good] = []
-    bad: list[Bad] = []
-    for place, (row, number) in enumerate(zip(sheet.rows, numbers, strict=True)):
+    bad: list[RowFault] = []
+    for place, (row, number) in enumerate(zip(file.rows, numbers, strict=True)):
         passed(place)
         recipient = accepted.get(number)
         outcome: Good | _Fault
         if recipient is None:
-            outcome = _fault_of_number(tariff, home, _cell(row, sheet.number_column), number, refused[number])
+            outcome = _fault_of_number(tariff, home, _cell(row, file.number_column), number, refused[number])
         else:
             outcome = _write(row, recipient, form, texts, lines)
         if isinstance(outcome, Good):
             good.append(outcome)
         else:
-            bad.append(Bad(row.line, row.cells, str(outcome.code), outcome.reason, outcome.suggestion))
-    legs = _total(good)
-    total_cost = sum((leg.cost for leg in legs), Decimal(0))
-    return Checked(good, bad, legs, total_cost, len({text for _, text in lines}))
+            bad.append(RowFault(row.line, row.cells, str(outcome.code), outcome.reason, outcome.suggestion))
+    return Checked(good, bad, len({text for _, text in lines}))
 
 
-def _cell(row: Row, column: int) -> str:
+def _cell(row: CsvRow, column: int) -> str:
     return row.cells[column] if column < len(row.cells) else ""
-
-
-def _total(good: Sequence[Good]) -> Sequence[CountryTotal]:
-    counts: Counter[str] = Counter()
-    segments: Counter[str] = Counter()
-    costs: dict[str, Decimal] = {}
-    for one in good:
-        counts[one.country] += 1
-        segments[one.country] += one.segments
-        costs[one.country] = costs.get(one.country, Decimal(0)) + one.cost
-    return [
-        CountryTotal(country, counts[country], segments[country], cost) for country, cost in costs.items()
-    ]
 
 
 class _Form(Struct, frozen=True):
@@ -195,10 +155,10 @@ class _Form(Struct, frozen=True):
     is_blank: bool
 
 
-def _read_form(message: str, columns: Sequence[str]) -> _Form | MessageFault:
+def _read_form(message: str, columns: Sequence[str]) -> _Form:
     """Take a message apart at its places."""
     if is_blank(message):
-        return MessageFault(MessageCode.EMPTY_TEXT, "Write the message.")
+        raise MessageError("Write the message.")
     by_key = {name_key(column): place for place, column in enumerate(columns)}
     pieces: list[str] = [""]
     used: list[int] = []
@@ -210,10 +170,9 @@ def _read_form(message: str, columns: Sequence[str]) -> _Form | MessageFault:
         if found[0] in {"{{", "}}"}:
             pieces[-1] += found[0][0]
         elif found[1] is None:
-            return MessageFault(
-                MessageCode.BRACES,
+            raise MessageError(
                 "A place is a column's name between braces, like {name}. "
-                f"To send a brace itself, write it twice: {found[0] * 2}.",
+                f"To send a brace itself, write it twice: {found[0] * 2}."
             )
         elif (column := by_key.get(name_key(found[1]))) is None:
             unknown.append(found[0])
@@ -222,18 +181,13 @@ def _read_form(message: str, columns: Sequence[str]) -> _Form | MessageFault:
             pieces.append("")
     pieces[-1] += message[end:]
     if unknown:
-        return _unknown(unknown, columns)
+        named = ", ".join(dict.fromkeys(unknown))
+        known = ", ".join(f"{{{_shorten(column)}}}" for column in columns)
+        raise MessageError(
+            f"The file has no column for {_shorten(named)}; it has {known}. To send a brace, write it twice."
+        )
     names = {column: columns[column] for column in used}
     return _Form(pieces, used, Counter(used), names, sum(map(len, pieces)), is_blank("".join(pieces)))
-
-
-def _unknown(unknown: Sequence[str], columns: Sequence[str]) -> MessageFault:
-    named = ", ".join(dict.fromkeys(unknown))
-    known = ", ".join(f"{{{_shorten(column)}}}" for column in columns)
-    return MessageFault(
-        MessageCode.UNKNOWN_COLUMN,
-        f"The file has no column for {_shorten(named)}; it has {known}. To send a brace, write it twice.",
-    )
 
 
 class _Texts:
@@ -261,7 +215,7 @@ class _Texts:
 
 
 def _write(
-    row: Row, recipient: Recipient, form: _Form, texts: _Texts, lines: dict[tuple[str, str], int]
+    row: CsvRow, recipient: Recipient, form: _Form, texts: _Texts, lines: dict[tuple[str, str], int]
 ) -> Good | _Fault:
     """Write the text of a row whose number is good."""
     values = {column: _LINE_END.sub("\n", _cell(row, column).strip()) for column in form.uses}

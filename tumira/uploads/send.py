@@ -11,7 +11,7 @@ are sent. Rows that are no longer allowed are left out, cost nothing, and are sh
 import asyncio
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
@@ -21,7 +21,6 @@ from msgspec import structs
 from tumira.accounts import store as accounts
 from tumira.accounts.store import LockedAccount
 from tumira.content import template_store
-from tumira.content.check import check_text
 from tumira.content.templates import Policy
 from tumira.core import money
 from tumira.core.errors import (
@@ -42,10 +41,12 @@ from tumira.pricing.store import get_tariff
 from tumira.sending import fairness, lookups
 from tumira.sending.charge import Charges
 from tumira.sending.limits import over_balance, over_limit, refuse_charge
+from tumira.uploads import chunks
 from tumira.uploads import store as uploads
+from tumira.uploads.chunks import Chunk
 from tumira.uploads.csv_file import NUMBER_NAMES, name_key
-from tumira.uploads.rows import RowCode
-from tumira.uploads.store import SENDING, SENT, STOPPED, Chunk, ChunkLeg, Fault, Upload
+from tumira.uploads.rows import RowCode, RowFault
+from tumira.uploads.store import SENDING, SENT, STOPPED, Upload
 
 ACCOUNT_WAIT_MS: Final = 5_000
 
@@ -57,20 +58,20 @@ _NOT_ALLOWED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CountryCost:
     """The messages to one country, with their segments in all and their cost."""
 
     country: str
-    count: int
-    segments: int
-    cost: Decimal
+    count: int = 0
+    segments: int = 0
+    cost: Decimal = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class UploadOffer:
     """The cost of the rest of a file; `unreachable` of its numbers cannot be sent to any more."""
 
-    parts: Sequence[Part]
+    parts: Sequence[CountryCost]
     count: int
     total_cost: Decimal
     unreachable: int
@@ -78,7 +79,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Parcel:
+class _PricedChunk:
     """A chunk, priced; messages of one leg have the same country and length."""
 
     quote: Quote
@@ -86,62 +87,35 @@ class _Parcel:
     unreachable: int
 
 
-async def price_rest(connection: Connection, upload: Upload) -> Offer:
+async def price_rest(connection: Connection, upload: Upload) -> UploadOffer:
     """Price the unsent rest of a file by the current tariff."""
     tariff = await get_tariff(connection)
-    legs = await uploads.list_unsent_legs(connection, upload.id)
-    if legs is None:
-        chunks = await uploads.list_unsent(connection, upload.id)
-        legs = await asyncio.to_thread(_count_legs, tariff, upload.message, chunks)
-    return _offer(tariff, legs)
-
-
-def _count_legs(tariff: Tariff, message: str, chunks: Sequence[Chunk]) -> Mapping[int, Sequence[ChunkLeg]]:
-    """Count the messages of chunks by their texts; those that cannot be sent have no country."""
-    counted: dict[int, Sequence[ChunkLeg]] = {}
-    for chunk in chunks:
-        parcel = _price(tariff, message, chunk)
-        counted[chunk.number] = [*_legs(parcel), ChunkLeg("", 0, parcel.unreachable)]
-    return counted
-
-
-def _legs(parcel: _Parcel) -> Sequence[ChunkLeg]:
-    return [
-        ChunkLeg(leg.country, segments, leg.count)
-        for leg, segments in zip(parcel.quote.legs, parcel.leg_segments, strict=True)
-    ]
-
-
-def _offer(tariff: Tariff, chunks: Mapping[int, Sequence[ChunkLeg]]) -> Offer:
     active = {
         price.country: price.price_usd
         for price in tariff.prices
         if price.channel == CHANNEL and price.status is PriceStatus.ACTIVE
     }
-    parts: dict[str, Part] = {}
+    parts: dict[str, CountryCost] = {}
     costs: dict[int, Decimal] = {}
-    unreachable = count = 0
-    for number, legs in chunks.items():
+    unreachable = 0
+    for number, legs in (await chunks.list_unsent_legs(connection, upload.id)).items():
         costs[number] = Decimal(0)
-        for leg in legs:
-            price_usd = active.get(leg.country)
+        for country, segments, count in legs:
+            price_usd = active.get(country)
             if price_usd is None:
-                unreachable += leg.count
+                unreachable += count
                 continue
-            cost = leg.count * leg.segments * price_usd
-            count += leg.count
+            cost = count * segments * price_usd
             costs[number] += cost
-            part = parts.get(leg.country, Part(leg.country, 0, 0, Decimal(0)))
-            parts[leg.country] = Part(
-                leg.country,
-                part.count + leg.count,
-                part.segments + leg.count * leg.segments,
-                part.cost + cost,
+            part = parts.get(country, CountryCost(country))
+            parts[country] = CountryCost(
+                country, part.count + count, part.segments + count * segments, part.cost + cost
             )
-    return Offer([*parts.values()], count, sum(costs.values(), Decimal(0)), unreachable, costs)
+    count = sum(part.count for part in parts.values())
+    return UploadOffer([*parts.values()], count, sum(costs.values(), Decimal(0)), unreachable, costs)
 
 
-def _price(tariff: Tariff, message: str, chunk: Chunk) -> _Parcel:
+def _price(tariff: Tariff, message: str, chunk: Chunk) -> _PricedChunk:
     reached = {one.number: one for one in sort_recipients(tariff, CHANNEL, chunk.recipients).accepted}
     texts = chunk.bodies or [message] * len(chunk.recipients)
     lengths = {text: measure(text).segments for text in set(texts)}
@@ -165,7 +139,7 @@ def _price(tariff: Tariff, message: str, chunk: Chunk) -> _Parcel:
         Leg(country, prices_usd[leg] * segments, counts[leg]) for (country, segments), leg in places.items()
     ]
     leg_segments = [segments for _, segments in places]
-    return _Parcel(
+    return _PricedChunk(
         Quote(
             numbers=numbers,
             leg_of=leg_of,
@@ -224,11 +198,11 @@ async def _confirm(connection: Connection, upload: Upload, agreed: Decimal) -> B
     account = await accounts.lock(connection, upload.account_id)
     _, facts = await lookups.read(connection, [], [])
     # The cost of other confirmed files counts as spent, or each of them would stop half-way.
-    promised = await uploads.sum_promised(connection, upload.account_id)
+    promised = await chunks.sum_promised(connection, upload.account_id)
     refusal = _refuse(account, offer.total_cost, promised, facts.now)
     if refusal is not None:
         return refusal
-    await uploads.set_costs(connection, upload.id, offer.costs)
+    await chunks.set_costs(connection, upload.id, offer.costs)
     await uploads.mark_sending(connection, upload.id)
     return Begun()
 
@@ -251,7 +225,7 @@ async def _screen_rest(database: Database, account_id: AccountId, upload_id: Upl
                 if upload.policy_version == await template_store.get_version(connection):
                     return refused
                 policy = await template_store.get_policy(connection)
-            chunk = await uploads.find_next_chunk(connection, upload.id, after)
+            chunk = await chunks.find_next(connection, upload.id, after)
             if chunk is None:
                 await uploads.set_policy_version(connection, upload.id, policy.version)
                 if upload.state == STOPPED:
@@ -273,51 +247,53 @@ async def _leave_out(connection: Connection, upload: Upload, chunk: Chunk, polic
     before = await asyncio.to_thread(_price, tariff, upload.message, chunk)
     after = await asyncio.to_thread(_price, tariff, upload.message, left)
     saved = before.quote.total_cost - after.quote.total_cost
-    left = replace(left, cost=max(chunk.cost - saved, Decimal(0)))
-    await uploads.leave_out(connection, upload.id, left, _legs(after), faults)
+    left = structs.replace(
+        left,
+        cost=max(chunk.cost - saved, Decimal(0)),
+        leg_countries=[leg.country for leg in after.quote.legs],
+        leg_segments=after.leg_segments,
+        leg_counts=[leg.count for leg in after.quote.legs],
+    )
+    await chunks.leave_out(connection, upload.id, left, faults)
     return left
 
 
 def _without(chunk: Chunk, lines: AbstractSet[int]) -> Chunk:
     places = [place for place, line in enumerate(chunk.lines) if line not in lines]
-    return replace(
+    return structs.replace(
         chunk,
         lines=[chunk.lines[place] for place in places],
         recipients=[chunk.recipients[place] for place in places],
         bodies=None if chunk.bodies is None else [chunk.bodies[place] for place in places],
-        by_template=None
-        if chunk.by_template is None
-        else [line for line in chunk.by_template if line not in lines],
+        by_template=[line for line in chunk.by_template if line not in lines],
     )
 
 
-def _screen(policy: Policy, upload: Upload, chunk: Chunk) -> Sequence[Fault]:
+def _screen(policy: Policy, upload: Upload, chunk: Chunk) -> Sequence[RowFault]:
     """Return the rows of a chunk that the current templates do not allow.
 
     The classifier's verdict from the check still holds, so each text is only compared with templates.
     """
     texts = chunk.bodies or [upload.message] * len(chunk.recipients)
-    by_template = None if chunk.by_template is None else frozenset(chunk.by_template)
-    reasons: dict[tuple[str, bool | None], str | None] = {}
+    by_template = frozenset(chunk.by_template)
+    # The texts of all rows, whether each needs a template, and why it may not be sent any more.
+    reasons: dict[tuple[str, bool], str | None] = {}
     faults = []
     for line, number, text in zip(chunk.lines, chunk.recipients, texts, strict=True):
-        key = (text, None if by_template is None else line in by_template)
+        needs_template = line in by_template
+        key = (text, needs_template)
         if key not in reasons:
-            reasons[key] = _refusal(policy, upload.account_id, *key)
+            if policy.blocks(upload.account_id, text):
+                reasons[key] = _BLOCKED
+            elif needs_template and not policy.allows(upload.account_id, text):
+                reasons[key] = _NOT_ALLOWED
+            else:
+                reasons[key] = None
         reason = reasons[key]
         if reason is not None:
-            faults.append(Fault(line, _cells(upload, number), RowCode.NO_LONGER_ALLOWED.value, reason, None))
+            cells = _cells(upload, number)
+            faults.append(RowFault(line, cells, RowCode.NO_LONGER_ALLOWED.value, reason, None))
     return faults
-
-
-def _refusal(policy: Policy, account_id: AccountId, text: str, by_template: bool | None) -> str | None:  # noqa: FBT001
-    """Say why a text may not be sent; `by_template` is None where it is unknown whether it needed one."""
-    if policy.blocks(account_id, text):
-        return _BLOCKED
-    if by_template is None:
-        refusal = check_text(policy, account_id, text)
-        return None if refusal is None else refusal.message
-    return _NOT_ALLOWED if by_template and not policy.allows(account_id, text) else None
 
 
 def _cells(upload: Upload, number: str) -> Sequence[str]:
@@ -345,14 +321,14 @@ async def send_next_chunk(database: Database, after: UploadId) -> UploadId | Non
         upload = await uploads.claim_sending(connection, after)
         if upload is None:
             return None
-        chunk = await uploads.find_next_chunk(connection, upload.id)
+        chunk = await chunks.find_next(connection, upload.id)
         if chunk is not None and upload.policy_version != await template_store.get_version(connection):
             policy = await template_store.get_policy(connection)
             chunk = await _leave_out(connection, upload, chunk, policy)
         if chunk is not None and chunk.recipients:
             tariff = await get_tariff(connection)
-            parcel = await asyncio.to_thread(_price, tariff, upload.message, chunk)
-            problem = await _send(connection, upload, chunk, parcel)
+            priced = await asyncio.to_thread(_price, tariff, upload.message, chunk)
+            problem = await _send(connection, upload, chunk, priced)
             if problem is not None:
                 await uploads.mark_stopped(connection, upload.id, problem)
                 return upload.id
@@ -360,10 +336,10 @@ async def send_next_chunk(database: Database, after: UploadId) -> UploadId | Non
         return upload.id
 
 
-async def _send(connection: Connection, upload: Upload, chunk: Chunk, parcel: _Parcel) -> str | None:
+async def _send(connection: Connection, upload: Upload, chunk: Chunk, priced: _PricedChunk) -> str | None:
     """Send one chunk of a locked file, or return a sentence that says why not."""
-    cost = parcel.quote.total_cost
-    if parcel.unreachable or cost != chunk.cost:
+    cost = priced.quote.total_cost
+    if priced.unreachable or cost != chunk.cost:
         return "The prices have changed since you confirmed. Press Resume to see what the rest costs now."
     await connection.execute(f"SET LOCAL lock_timeout = {ACCOUNT_WAIT_MS}")
     account = await accounts.lock(connection, upload.account_id)
@@ -375,16 +351,16 @@ async def _send(connection: Connection, upload: Upload, chunk: Chunk, parcel: _P
     charges = Charges(facts)
     batch = charges.new_batch(
         account,
-        SendRequest(CHANNEL, parcel.quote.numbers, upload.message, upload.reference, dry_run=False),
-        parcel.quote,
+        SendRequest(CHANNEL, priced.quote.numbers, upload.message, upload.reference, dry_run=False),
+        priced.quote,
         # By the size of the file, so that its last few messages do not enter the lane of passcodes.
         fairness.lane(upload.recipients),
         texts=chunk.bodies,
-        leg_segments=parcel.leg_segments,
+        leg_segments=priced.leg_segments,
     )
     charges.charge(account, batch, None, lambda _: b"")
     await charges.write(connection)
-    await uploads.mark_chunk_sent(connection, upload.id, chunk.number, batch.id)
+    await chunks.mark_sent(connection, upload.id, chunk.number, batch.id)
     return None
 
 

@@ -6,7 +6,8 @@ from typing import Final
 
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import Database
-from tumira.uploads.check_file import Busy, FileChecker, Outcome, Pending, Wanted
+from tumira.uploads.check_file import Busy, FileChecker, Outcome, Pending
+from tumira.uploads.check_rows import Wanted
 
 
 async def check_file(database: Database, account_id: AccountId, wanted: Wanted) -> Outcome:

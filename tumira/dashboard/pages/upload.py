@@ -24,14 +24,16 @@ from tumira.pricing.quote import REFERENCE_MAX
 from tumira.pricing.store import get_tariff
 from tumira.sending.lifecycle import TEXT_KEPT
 from tumira.uploads import checks as file_checks
+from tumira.uploads import chunks as upload_chunks
 from tumira.uploads import send
 from tumira.uploads import store as uploads
-from tumira.uploads.check_file import Busy, Pending, Unfinished, Wanted
+from tumira.uploads.check_file import Busy, Pending, Unfinished
+from tumira.uploads.check_rows import BadFile, BadMessage, Wanted
 from tumira.uploads.checks import FileCheck
-from tumira.uploads.csv_file import NUMBER_NAMES, ROWS_MAX, SheetFault, name_key
-from tumira.uploads.rows import MessageFault, RowCode
+from tumira.uploads.csv_file import NUMBER_NAMES, ROWS_MAX, name_key
+from tumira.uploads.rows import RowCode, RowFault
 from tumira.uploads.send import Begun, Changed, NoLongerAllowed
-from tumira.uploads.store import CHECKED, SENDING, SENT, STOPPED, Fault, Upload
+from tumira.uploads.store import CHECKED, SENDING, SENT, STOPPED, Upload
 
 PLACE: Final = "/dashboard/upload"
 
@@ -146,11 +148,9 @@ async def check(session: CustomerSession) -> Response:
         session.account_id, wanted, lambda: _hang_up(session.request)
     )
     match checked:
-        case SheetFault():
-            return await _form(session, form.filled, {"file": checked.message}, ValidationFailed.status)
-        case MessageFault():
-            return await _form(session, form.filled, {"message": checked.message}, ValidationFailed.status)
-        case Unfinished():
+        case BadMessage():
+            return await _form(session, form.filled, {"message": checked.problem}, ValidationFailed.status)
+        case BadFile() | Unfinished():
             return await _form(session, form.filled, {"file": checked.problem}, ValidationFailed.status)
         case Busy():
             return await _form(session, form.filled, {"": _QUEUE_FULL}, ServiceUnavailable.status)
@@ -180,8 +180,8 @@ async def _verdict(session: CustomerSession, upload: Upload) -> Response:
         offer = await send.price_rest(connection, upload)
         counts = await uploads.count_faults(connection, upload.id)
         faults = await uploads.list_faults(connection, upload.id, PAGE + 1, after=after)
-        good = await uploads.list_good(connection, upload.id, start, PAGE)
-        next_start = await uploads.find_next_good(connection, upload.id, start + PAGE)
+        good = await upload_chunks.list_good(connection, upload.id, start, PAGE)
+        next_start = await upload_chunks.find_next_good(connection, upload.id, start + PAGE)
         tariff = await get_tariff(connection)
     return session.page(
         "upload_checked.html.jinja",
@@ -214,8 +214,8 @@ async def _confirmation(
 ) -> Response:
     async with session.database.connection() as connection:
         offer = await send.price_rest(connection, upload)
-        first = await uploads.find_next_good(connection, upload.id, 0)
-        samples = await uploads.list_good(connection, upload.id, first or 0, SAMPLES)
+        first = await upload_chunks.find_next_good(connection, upload.id, 0)
+        samples = await upload_chunks.list_good(connection, upload.id, first or 0, SAMPLES)
         refused = await _list_refused(connection, upload)
         tariff = await get_tariff(connection)
     faults = faults or {}
@@ -304,7 +304,7 @@ def _checking(check: FileCheck) -> Mapping[str, Any]:
 async def _progress(session: CustomerSession, upload: Upload) -> Mapping[str, Any]:
     async with session.database.connection() as connection:
         refused = await _list_refused(connection, upload)
-        chunks = await uploads.list_chunks(connection, upload.id)
+        chunks = await upload_chunks.list_chunks(connection, upload.id)
         counts = await uploads.count_faults(connection, upload.id)
     left = [chunk for chunk in chunks if chunk.batch_id is None]
     return {
@@ -321,11 +321,11 @@ async def _progress(session: CustomerSession, upload: Upload) -> Mapping[str, An
     }
 
 
-async def _list_refused(connection: Connection, upload: Upload) -> Sequence[Fault]:
+async def _list_refused(connection: Connection, upload: Upload) -> Sequence[RowFault]:
     """Return rows that were refused after the check; reading them takes nothing where there are none."""
     if not upload.refused:
         return []
-    return await uploads.list_faults_of_code(connection, upload.id, RowCode.NO_LONGER_ALLOWED.value, PAGE)
+    return await uploads.list_faults(connection, upload.id, PAGE, code=RowCode.NO_LONGER_ALLOWED.value)
 
 
 async def download(session: CustomerSession) -> Response:
