@@ -143,65 +143,46 @@ def receiver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         yield running
 
 
-def test_a_genuine_event_is_taken(receiver: Receiver) -> None:
-    posting = new_posting()
-    assert receiver.post(posting) == 204
-    assert receiver.handled(posting) == 1
-
-
-def test_a_repeated_event_is_answered_well_and_handled_once(receiver: Receiver) -> None:
-    posting = new_posting()
-    assert [receiver.post(posting) for _ in range(3)] == [204, 204, 204]
-    assert receiver.handled(posting) == 1
-
-
-@pytest.mark.parametrize("secrets", [(NEW_SECRET, SECRET), (SECRET, NEW_SECRET)], ids=["old", "new"])
-def test_one_of_two_signatures_is_enough(receiver: Receiver, secrets: Sequence[str]) -> None:
-    posting = new_posting(*secrets)
-    assert receiver.post(posting) == 204
-    assert receiver.handled(posting) == 1
-
-
-@pytest.mark.parametrize("age_s", [TOLERANCE_S - 30, 30 - TOLERANCE_S], ids=["late", "early"])
-def test_a_clock_may_be_some_minutes_off(receiver: Receiver, age_s: int) -> None:
-    assert receiver.post(new_posting(age_s=age_s)) == 204
-
-
-@pytest.mark.parametrize("age_s", [TOLERANCE_S + 30, -30 - TOLERANCE_S], ids=["late", "early"])
-def test_an_old_event_or_one_from_the_future_is_refused(receiver: Receiver, age_s: int) -> None:
-    posting = new_posting(age_s=age_s)
-    assert receiver.post(posting) == 400
-    assert receiver.handled(posting) == 0
-
-
-def test_an_event_signed_with_another_secret_is_refused(receiver: Receiver) -> None:
-    assert receiver.post(new_posting(NEW_SECRET)) == 400
-
-
-def test_a_changed_body_is_refused(receiver: Receiver) -> None:
-    posting = new_posting()
-    posting.body = posting.body.replace(b"delivered", b"failed   ")
-    assert receiver.post(posting) == 400
-    assert receiver.handled(posting) == 0
-
-
-def test_another_time_or_id_than_was_signed_is_refused(receiver: Receiver) -> None:
-    for name, value in (("webhook-timestamp", str(int(time.time()) - 1)), ("webhook-id", EVENT_ID)):
-        posting = new_posting()
-        posting.headers[name] = value
-        assert receiver.post(posting) == 400, name
-
-
-@pytest.mark.parametrize("name", ["webhook-id", "webhook-timestamp", "webhook-signature"])
-def test_an_event_without_one_of_its_headers_is_refused(receiver: Receiver, name: str) -> None:
-    posting = new_posting()
-    del posting.headers[name]
-    assert receiver.post(posting) == 400
-
-
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("secrets", "age_s"),
     [
+        ((SECRET,), 0),
+        # One of two signatures is enough, and a clock may be some minutes off.
+        ((NEW_SECRET, SECRET), TOLERANCE_S - 30),
+        ((SECRET, NEW_SECRET), 30 - TOLERANCE_S),
+    ],
+    ids=["plain", "late", "early"],
+)
+def test_a_genuine_event_is_taken_and_a_repeated_one_is_handled_once(
+    receiver: Receiver, secrets: Sequence[str], age_s: int
+) -> None:
+    posting = new_posting(*secrets, age_s=age_s)
+    assert [receiver.post(posting) for _ in range(2)] == [204, 204]
+    assert receiver.handled(posting) == 1
+
+
+def test_what_is_too_old_too_new_signed_by_another_or_changed_is_refused(receiver: Receiver) -> None:
+    changed = new_posting()
+    changed.body = changed.body.replace(b"delivered", b"failed   ")
+    for posting in (
+        new_posting(age_s=TOLERANCE_S + 30),
+        new_posting(age_s=-30 - TOLERANCE_S),
+        new_posting(NEW_SECRET),
+        changed,
+    ):
+        assert receiver.post(posting) == 400
+        assert receiver.handled(posting) == 0
+
+
+def test_headers_that_are_missing_changed_or_nonsense_are_refused_and_break_nothing(
+    receiver: Receiver,
+) -> None:
+    for name, value in (
+        ("webhook-id", None),
+        ("webhook-timestamp", None),
+        ("webhook-signature", None),
+        ("webhook-timestamp", str(int(time.time()) - 1)),
+        ("webhook-id", EVENT_ID),
         ("webhook-signature", "v1"),
         ("webhook-signature", "v1,"),
         ("webhook-signature", "v2,q6KMVIJHk4Gs770FfR5f591Ftx7uVJSGl5wHV1ri978="),
@@ -210,14 +191,13 @@ def test_an_event_without_one_of_its_headers_is_refused(receiver: Receiver, name
         ("webhook-timestamp", "-1"),
         ("webhook-timestamp", "9" * 400),
         ("webhook-id", "../../../etc/passwd"),
-    ],
-)
-def test_nonsense_in_a_header_is_refused_and_breaks_nothing(
-    receiver: Receiver, name: str, value: str
-) -> None:
-    posting = new_posting()
-    posting.headers[name] = value
-    assert receiver.post(posting) == 400
+    ):
+        posting = new_posting()
+        if value is None:
+            del posting.headers[name]
+        else:
+            posting.headers[name] = value
+        assert receiver.post(posting) == 400, (name, value)
     assert receiver.post(new_posting()) == 204
 
 
@@ -236,13 +216,9 @@ def verify(secret: str, posting: Posting) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(ended.args, ended.returncode, ended.stdout.decode(), "")
 
 
-def test_the_shell_can_tell_what_is_genuine() -> None:
+def test_the_shell_can_tell_what_is_genuine_and_what_is_not() -> None:
     assert verify(SECRET, new_posting()).stdout == "The event is genuine.\n"
-    assert verify(NEW_SECRET, new_posting(NEW_SECRET, SECRET)).returncode == 0
     assert verify(SECRET, new_posting(NEW_SECRET, SECRET)).returncode == 0
-
-
-def test_the_shell_can_tell_what_is_not() -> None:
     tampered = new_posting()
     tampered.body += b" "
     starred = new_posting()
