@@ -20,6 +20,7 @@ from tests.support.identity.people import (
     code_to,
     count,
     goes_to,
+    guessed,
     is_signed_in,
     new_browser,
     pass_time,
@@ -104,62 +105,68 @@ def half_way(service: Service, device: Device, password: str = PASSWORD) -> http
     return browser
 
 
-def test_setting_up_shows_a_secret_that_a_device_takes_in_three_ways(service: Service) -> None:
+def refuses(answer: httpx.Response, words: str) -> bool:
+    return answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY and words in alert(answer)
+
+
+def test_setting_up_asks_for_the_password_and_for_a_code_of_the_device(service: Service) -> None:
     person = sign_up(service)
     assert "<svg" not in person.browser.get(FACTOR).text.partition("<main")[2]
-    secret = begin(person)
+    # Nobody sets it up at a browser that was left open.
+    assert refuses(person.browser.post(FACTOR, data={"password": "a guess"}), "not your password")
+    assert SECRET.search(person.browser.get(FACTOR).text) is None
+    assert confirm(person, "000000").status_code == 422
+
+    device = Device(person, begin(person), ())
     page = person.browser.get(FACTOR)
     links = re.findall(r'href="(otpauth://[^"]*)"', page.text)
-    assert [unescape(link) for link in links] == [totp.write_uri(secret, person.phone)]
+    assert [unescape(link) for link in links] == [totp.write_uri(device.secret, person.phone)]
     assert '<svg class="qr"' in page.text
     assert page.headers["cache-control"] == "no-store"
+    for code in (device.wrong(), "", "abc", "1" * 100):
+        assert refuses(confirm(person, code), "Authentication code")
     # Nothing is asked for until the device has shown that it has the secret.
     assert goes_to(sign_in(new_browser(service), person.phone)) == "/dashboard"
 
 
-def test_nobody_sets_it_up_at_a_browser_that_was_left_open(service: Service) -> None:
-    person = sign_up(service)
-    refused = person.browser.post(FACTOR, data={"password": "a guess"})
-    assert (refused.status_code, "not your password" in alert(refused)) == (422, True)
-    assert SECRET.search(person.browser.get(FACTOR).text) is None
-    assert confirm(person, "000000").status_code == 422
-
-
-def test_a_code_of_another_secret_does_not_turn_it_on(service: Service) -> None:
-    person = sign_up(service)
-    device = Device(person, begin(person), ())
-    for code in (device.wrong(), "", "abc", "1" * 100):
-        refused = confirm(person, code)
-        assert (refused.status_code, "Authentication code" in alert(refused)) == (422, True)
-    assert goes_to(sign_in(new_browser(service), person.phone)) == "/dashboard"
-
-
-def test_ten_recovery_codes_are_shown_once_and_kept_as_hashes(service: Service) -> None:
-    device = enrol(service)
-    assert len(set(device.recovery_codes)) == 10
+def test_ten_recovery_codes_are_shown_once_and_each_stands_in_for_the_device_once(service: Service) -> None:
+    device, other = enrol(service), enrol(service)
+    codes = device.recovery_codes
+    assert len(set(codes)) == 10
     pages = [device.person.browser.get(path).text for path in (FACTOR, "/dashboard/settings")]
     kept = service.sql("SELECT to_jsonb(c)::text FROM recovery_codes c")
-    for code in device.recovery_codes:
+    for code in codes:
         assert not any(code in page for page in pages)
         assert not any(code in row[0] or code.replace("-", "") in row[0] for row in kept)
     assert "10 recovery codes left" in pages[1]
     assert not any(SECRET.search(page) for page in pages)
 
+    assert (
+        goes_to(enter(half_way(service, device), f" {codes[0].upper().replace('-', ' ')} ")) == "/dashboard"
+    )
+    for wrong in (codes[0], other.recovery_codes[0]):
+        assert enter(half_way(service, device), wrong).status_code == 422
+    assert goes_to(enter(half_way(service, device), codes[1])) == "/dashboard"
+    assert "8 recovery codes left" in device.person.browser.get(FACTOR).text
+    assert "Recovery code used" in device.person.browser.get("/dashboard/settings/changes").text
 
-def test_the_password_alone_opens_nothing(service: Service) -> None:
+
+def test_the_password_alone_opens_nothing_and_its_token_is_used_up(service: Service) -> None:
     device = enrol(service)
     browser = half_way(service, device)
+    token = browser.cookies[HALF]
     assert SESSION not in browser.cookies
     assert not is_signed_in(browser)
+    assert not is_signed_in(new_browser(service, **{SESSION: token}))
     page = browser.get(CODE)
     assert (page.status_code, "Authentication code" in page.text) == (200, True)
-    refused = enter(browser, device.wrong())
-    assert (refused.status_code, "not the right one" in alert(refused)) == (422, True)
+    assert refuses(enter(browser, device.wrong()), "not the right one")
     assert not is_signed_in(browser)
-    entered = enter(browser, device.code())
-    assert goes_to(entered) == "/dashboard"
+    assert goes_to(enter(browser, device.code())) == "/dashboard"
     assert is_signed_in(browser)
     assert HALF not in browser.cookies
+    thief = new_browser(service, **{HALF: token})
+    assert goes_to(enter(thief, device.code(1))) == "/dashboard/sign-in"
 
 
 def test_who_wanted_a_page_gets_there_after_both_steps(service: Service) -> None:
@@ -174,21 +181,9 @@ def test_who_wanted_a_page_gets_there_after_both_steps(service: Service) -> None
 
 
 def test_a_wrong_password_is_answered_alike_with_a_factor_and_without(service: Service) -> None:
-    device, plain = enrol(service), sign_up(service)
-    answers = [
-        seen(sign_in(new_browser(service), phone, "wrong password"), phone)
-        for phone in (device.person.phone, plain.phone)
-    ]
+    phones = (enrol(service).person.phone, sign_up(service).phone)
+    answers = [seen(sign_in(new_browser(service), phone, "wrong password"), phone) for phone in phones]
     assert answers[0] == answers[1]
-
-
-def test_a_code_is_good_once(service: Service) -> None:
-    device = enrol(service)
-    first, second = half_way(service, device), half_way(service, device)
-    code = device.code()
-    assert goes_to(enter(first, code)) == "/dashboard"
-    assert enter(second, code).status_code == 422
-    assert goes_to(enter(second, device.code(1))) == "/dashboard"
 
 
 def test_the_same_code_at_once_lets_one_in(service: Service) -> None:
@@ -197,44 +192,26 @@ def test_the_same_code_at_once_lets_one_in(service: Service) -> None:
     code = device.code()
     answers = at_once([lambda one=one: enter(one, code) for one in browsers])  # type: ignore[misc]
     assert sorted(answer.status_code for answer in answers) == [303, 422, 422, 422]
-
-
-def test_a_recovery_code_stands_in_for_the_device_once(service: Service) -> None:
-    device = enrol(service)
-    code = device.recovery_codes[0]
-    assert goes_to(enter(half_way(service, device), f" {code.upper().replace('-', ' ')} ")) == "/dashboard"
-    assert enter(half_way(service, device), code).status_code == 422
-    assert goes_to(enter(half_way(service, device), device.recovery_codes[1])) == "/dashboard"
-    assert "8 recovery codes left" in device.person.browser.get(FACTOR).text
-    assert "Recovery code used" in device.person.browser.get("/dashboard/settings/changes").text
-
-
-def test_codes_of_somebody_else_open_nothing(service: Service) -> None:
-    device, other = enrol(service), enrol(service)
-    assert enter(half_way(service, device), other.recovery_codes[0]).status_code == 422
-    assert goes_to(enter(half_way(service, other), other.recovery_codes[0])) == "/dashboard"
+    assert goes_to(enter(half_way(service, device), device.code(1))) == "/dashboard"
 
 
 def test_codes_are_guessed_ten_times_and_the_password_does_not_forgive_that(service: Service) -> None:
     device = enrol(service)
-    statuses = []
-    for _ in range(11):
-        browser = new_browser(service)
-        statuses.append(sign_in(browser, device.person.phone).status_code)
-        statuses.append(enter(browser, device.wrong()).status_code)
+    phone = device.person.phone
     # From however many addresses, the eleventh code is not compared.
-    assert statuses == [303, 422] * 10 + [303, 429]
+    guessed(service, phone, 9, "factor")
+    assert enter(half_way(service, device), device.wrong()).status_code == 422
     assert enter(half_way(service, device), device.code()).status_code == 429
     # Whoever guesses knows the password, and still keeps nobody out of a browser that is known.
     known = device.person.browser
-    assert goes_to(sign_in(known, device.person.phone)) == "/dashboard/sign-in/code"
+    assert goes_to(sign_in(known, phone)) == "/dashboard/sign-in/code"
     assert goes_to(enter(known, device.code())) == "/dashboard"
-    service.sql("UPDATE logins SET totp_last_step = 0")
-    pass_time(service, device.person.phone, "15 minutes")
+    renewed(service, device)
+    pass_time(service, phone, "15 minutes")
     assert goes_to(enter(half_way(service, device), device.code())) == "/dashboard"
 
 
-def test_the_way_to_the_second_step_ends_after_five_minutes(service: Service) -> None:
+def test_the_way_to_the_second_step_ends_after_minutes_and_with_the_password(service: Service) -> None:
     device = enrol(service)
     browser = half_way(service, device)
     service.sql("UPDATE half_sessions SET created_at = created_at - interval '5 minutes'")
@@ -243,39 +220,12 @@ def test_the_way_to_the_second_step_ends_after_five_minutes(service: Service) ->
     assert goes_to(new_browser(service).get(CODE)) == "/dashboard/sign-in"
     assert goes_to(enter(new_browser(service, **{HALF: "A" * 43}), device.code())) == "/dashboard/sign-in"
 
-
-def test_a_half_session_opens_no_page_and_is_used_up(service: Service) -> None:
-    device = enrol(service)
-    browser = half_way(service, device)
-    token = browser.cookies[HALF]
-    assert not is_signed_in(new_browser(service, **{SESSION: token}))
-    assert goes_to(enter(browser, device.code())) == "/dashboard"
-    thief = new_browser(service, **{HALF: token})
-    assert goes_to(enter(thief, device.code(1))) == "/dashboard/sign-in"
-
-
-def test_changing_the_password_ends_what_waits_for_the_second_step(service: Service) -> None:
-    device = enrol(service)
     browser = half_way(service, device)
     changed = device.person.browser.post(
         "/dashboard/settings/password", data={"current_password": PASSWORD, "new_password": NEW}
     )
     assert changed.status_code == 303
     assert goes_to(enter(browser, device.code())) == "/dashboard/sign-in"
-
-
-def test_a_stolen_number_neither_opens_the_account_nor_changes_its_password(service: Service) -> None:
-    device = enrol(service)
-    phone = device.person.phone
-    pass_time(service, phone, "1 hour")
-    thief = new_browser(service)
-    thief.post("/dashboard/forgotten", data={"phone": phone})
-    assert goes_to(set_password(thief, code_to(service, phone), "stolen password")) == CODE
-    assert enter(thief, device.wrong()).status_code == 422
-    assert not is_signed_in(thief)
-    assert is_signed_in(device.person.browser)
-    assert sign_in(new_browser(service), phone, "stolen password").status_code == 422
-    half_way(service, device)
 
 
 def test_a_forgotten_password_is_set_once_the_factor_is_shown(service: Service) -> None:
@@ -285,6 +235,12 @@ def test_a_forgotten_password_is_set_once_the_factor_is_shown(service: Service) 
     browser = new_browser(service)
     browser.post("/dashboard/forgotten", data={"phone": phone})
     assert goes_to(set_password(browser, code_to(service, phone), NEW)) == CODE
+    # A stolen number neither opens the account nor changes its password.
+    assert enter(browser, device.wrong()).status_code == 422
+    assert not is_signed_in(browser)
+    assert is_signed_in(device.person.browser)
+    assert sign_in(new_browser(service), phone, NEW).status_code == 422
+
     assert goes_to(enter(browser, device.recovery_codes[0])) == "/dashboard"
     assert is_signed_in(browser)
     assert not is_signed_in(device.person.browser)
@@ -298,33 +254,23 @@ def off(device: Device, password: str, code: str) -> httpx.Response:
 
 def test_turning_it_off_needs_password_and_code(service: Service) -> None:
     device = enrol(service)
+    # A factor in use is not replaced.
+    device.person.browser.post(FACTOR, data={"password": PASSWORD})
+    assert SECRET.search(device.person.browser.get(FACTOR).text) is None
     for password, code in (("wrong", device.code()), (PASSWORD, device.wrong()), (PASSWORD, "")):
-        refused = off(device, password, code)
-        assert (refused.status_code, "password or the code is not right" in alert(refused)) == (422, True)
+        assert refuses(off(device, password, code), "password or the code is not right")
     half_way(service, device)
     assert goes_to(off(device, PASSWORD, device.code())) == "/dashboard/settings?done=off#second-factor"
     assert goes_to(sign_in(new_browser(service), device.person.phone)) == "/dashboard"
-    assert (
-        count(
-            service,
-            "SELECT count(*) FROM recovery_codes c JOIN accounts a ON a.id = c.account_id WHERE a.phone = $1",
-            device.person.phone,
-        )
-        == 0
-    )
+    of_owner = "FROM recovery_codes c JOIN accounts a ON a.id = c.account_id WHERE a.phone = $1"
+    assert count(service, f"SELECT count(*) {of_owner}", device.person.phone) == 0
     changes = device.person.browser.get("/dashboard/settings/changes").text
     assert "Second factor turned on" in changes
     assert "Second factor turned off" in changes
 
 
-def test_a_factor_in_use_is_not_replaced(service: Service) -> None:
-    device = enrol(service)
-    device.person.browser.post(FACTOR, data={"password": PASSWORD})
-    assert SECRET.search(device.person.browser.get(FACTOR).text) is None
-    assert goes_to(enter(half_way(service, device), device.code())) == "/dashboard"
-
-
 def test_codes_are_guessed_ten_times_where_it_is_turned_off(service: Service) -> None:
     device = enrol(service)
-    statuses = [off(device, PASSWORD, device.wrong()).status_code for _ in range(12)]
-    assert statuses == [422] * 10 + [429] * 2
+    guessed(service, device.person.phone, 8, "proof")
+    statuses = [off(device, PASSWORD, device.wrong()).status_code for _ in range(3)]
+    assert statuses == [422, 422, 429]

@@ -17,7 +17,6 @@ from tests.support.identity.people import (
     another,
     at_once,
     begin_sign_up,
-    code_in,
     code_to,
     count,
     goes_to,
@@ -35,9 +34,11 @@ from tests.support.identity.people import (
     texts_to,
     verify,
 )
-from tests.support.processes.service import Service, run_web
+from tests.support.processes.service import Service
 from tumira.accounts.open_account import open_account
-from tumira.dashboard.pages.sign_in import own_page
+from tumira.dashboard.pages.sign_in import PAGES
+from tumira.postgres.pool import Database
+from tumira.web import Web
 
 WRONG: Final = "This number and password do not belong together"
 NEW: Final = "another good password"
@@ -59,14 +60,6 @@ def person(service: Service) -> Person:
 
 def forget(browser: httpx.Client, phone: str) -> httpx.Response:
     return browser.post("/dashboard/forgotten", data={"phone": phone})
-
-
-def sessions_of(service: Service, phone: str) -> int:
-    return count(
-        service,
-        "SELECT count(*) FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE a.phone = $1",
-        phone,
-    )
 
 
 def with_session(service: Service, token: str) -> httpx.Client:
@@ -99,15 +92,23 @@ def test_an_unknown_number_and_a_wrong_password_are_answered_alike(service: Serv
     assert all(answer == first for answer in answers.values())
 
 
+def guess(service: Service, phone: str, address: str, times: int) -> None:
+    """Record wrong passwords for a number that were tried from one address."""
+    service.sql(
+        "INSERT INTO attempts (kind, phone, address)"
+        " SELECT 'password', $1, $2 FROM generate_series(1, $3::int)",
+        phone,
+        address,
+        times,
+    )
+
+
 def test_ten_wrong_passwords_lock_out_their_address_and_nobody_else(service: Service) -> None:
     owner, stranger = sign_up(service), new_address()
-    statuses = [
-        sign_in(new_browser(service, stranger), owner.phone, f"wrong {n}").status_code for n in range(12)
-    ]
-    assert statuses == [422] * 10 + [429] * 2
+    guess(service, owner.phone, stranger, 9)
+    assert sign_in(new_browser(service, stranger), owner.phone, "wrong").status_code == 422
     refused = sign_in(new_browser(service, stranger), owner.phone)
-    assert refused.status_code == 429
-    assert "Too many attempts. Please try again in" in alert(refused)
+    assert (refused.status_code, "Please try again in" in alert(refused)) == (429, True)
     # Its owner signs in from anywhere else, and who is signed in stays so.
     assert goes_to(sign_in(new_browser(service), owner.phone)) == "/dashboard"
     assert is_signed_in(owner.browser)
@@ -197,26 +198,18 @@ def test_a_number_without_an_account_is_locked_in_the_same_way(service: Service)
 
 def test_an_own_account_wipes_no_tries_at_others_away(service: Service) -> None:
     address, owner, victim = new_address(), sign_up(service), sign_up(service)
-    for n in range(9):
-        assert sign_in(new_browser(service, address), victim.phone, f"wrong {n}").status_code == 422
+    guess(service, victim.phone, address, 9)
+    guess(service, owner.phone, address, 9)
     assert goes_to(sign_in(new_browser(service, address), owner.phone)) == "/dashboard"
+    # What the owner mistyped is forgiven, and nothing else.
     assert count(service, "SELECT count(*) FROM attempts WHERE address = $1", address) == 9
     # Nor does a sign-up that somebody began for the victim's number, whose password they know.
     begin_sign_up(new_browser(service, address), new_phone())
     pass_time(service, victim.phone, "10 minutes")
     begin_sign_up(new_browser(service, address), victim.phone, password="chosen by eve")
-    assert (
-        goes_to(sign_in(new_browser(service, address), victim.phone, "chosen by eve")) == "/dashboard/verify"
-    )
+    entered = sign_in(new_browser(service, address), victim.phone, "chosen by eve")
+    assert goes_to(entered) == "/dashboard/verify"
     assert sign_in(new_browser(service, address), victim.phone, "wrong").status_code == 429
-
-
-def test_signing_in_forgives_what_its_owner_mistyped(service: Service) -> None:
-    owner = sign_up(service)
-    for _ in range(2):
-        for n in range(9):
-            assert sign_in(new_browser(service), owner.phone, f"wrong {n}").status_code == 422
-        assert goes_to(sign_in(new_browser(service), owner.phone)) == "/dashboard"
 
 
 def test_the_password_of_a_sign_up_leads_to_its_code(service: Service) -> None:
@@ -232,32 +225,31 @@ def test_the_password_of_a_sign_up_leads_to_its_code(service: Service) -> None:
     assert goes_to(verify(second, code_to(service, phone))) == "/dashboard"
 
 
-def test_a_planted_session_is_never_adopted(service: Service, person: Person) -> None:
-    for token in (PLANTED, sign_up(service).session):
-        victim = with_session(service, token)
-        given = sign_in(victim, person.phone).headers["set-cookie"]
-        assert token not in given
-        assert not is_signed_in(with_session(service, PLANTED))
-        # The session that was planted has ended: who planted it sees nobody's pages with it.
-        assert not is_signed_in(with_session(service, token))
-
-
-def test_a_planted_session_is_not_adopted_by_sign_up_and_new_password_either(service: Service) -> None:
+def test_a_planted_session_is_never_adopted(service: Service) -> None:
     eve, phone = sign_up(service), new_phone()
-    planted = eve.session
-    victim = with_session(service, planted)
-    begin_sign_up(victim, phone)
-    done = verify(victim, code_to(service, phone))
-    assert planted not in str(done.headers.get_list("set-cookie"))
-    assert not is_signed_in(with_session(service, planted))
 
-    pass_time(service, phone, "1 hour")
-    sign_in(eve.browser, eve.phone)
-    victim = with_session(service, eve.session)
-    forget(victim, phone)
-    done = set_password(victim, code_to(service, phone), NEW)
-    assert eve.session not in str(done.headers.get_list("set-cookie"))
-    assert not is_signed_in(with_session(service, eve.session))
+    def sign_up_victim(victim: httpx.Client) -> httpx.Response:
+        begin_sign_up(victim, phone)
+        return verify(victim, code_to(service, phone))
+
+    def forget_password(victim: httpx.Client) -> httpx.Response:
+        pass_time(service, phone, "1 hour")
+        forget(victim, phone)
+        return set_password(victim, code_to(service, phone), NEW)
+
+    def enter(victim: httpx.Client) -> httpx.Response:
+        return sign_in(victim, phone, NEW)
+
+    for begin in (sign_up_victim, forget_password, enter):
+        sign_in(eve.browser, eve.phone)
+        planted = eve.session
+        done = begin(with_session(service, planted))
+        assert goes_to(done) == "/dashboard"
+        assert planted not in str(done.headers.get_list("set-cookie"))
+        # The session that was planted has ended: who planted it sees nobody's pages with it.
+        assert not is_signed_in(with_session(service, planted))
+    assert PLANTED not in str(enter(with_session(service, PLANTED)).headers.get_list("set-cookie"))
+    assert not is_signed_in(with_session(service, PLANTED))
 
 
 def test_a_stolen_cookie_opens_nothing_after_sign_out(service: Service) -> None:
@@ -275,29 +267,21 @@ def test_a_stolen_cookie_opens_nothing_after_sign_out(service: Service) -> None:
     assert is_signed_in(elsewhere)
 
 
-def test_signing_out_needs_a_form_and_no_session(service: Service, person: Person) -> None:
-    assert person.browser.get("/dashboard/sign-out").status_code == 405
-    assert is_signed_in(person.browser) or goes_to(sign_in(person.browser, person.phone)) == "/dashboard"
-    assert goes_to(new_browser(service).post("/dashboard/sign-out")) == "/dashboard/sign-in"
-    assert goes_to(with_session(service, PLANTED).post("/dashboard/sign-out")) == "/dashboard/sign-in"
-
-
-@pytest.mark.parametrize(
-    "token", ["", "x", PLANTED, "\u00e9" * 40, "'; DROP TABLE sessions; --", "x" * 101, "x" * 5000]
-)
-def test_what_is_no_token_is_nobodys(service: Service, token: str) -> None:
-    cookie = f"{SESSION}={token}".encode("latin-1")
-    answer = new_browser(service).get("/dashboard", headers={b"Cookie": cookie})
-    assert goes_to(answer) == "/dashboard/sign-in"
+def test_what_is_no_token_is_nobodys(service: Service) -> None:
+    assert new_browser(service).get("/dashboard/sign-out").status_code == 405
+    for browser in (new_browser(service), with_session(service, PLANTED)):
+        assert goes_to(browser.post("/dashboard/sign-out")) == "/dashboard/sign-in"
+    for token in ("", PLANTED, "\u00e9" * 40, "'; DROP TABLE sessions; --", "x" * 101, "x" * 5000):
+        cookie = f"{SESSION}={token}".encode("latin-1")
+        answer = new_browser(service).get("/dashboard", headers={b"Cookie": cookie})
+        assert goes_to(answer) == "/dashboard/sign-in"
 
 
 def test_a_new_password_ends_all_sessions_and_begins_one(service: Service) -> None:
     owner = sign_up(service)
-    others = [new_browser(service) for _ in range(3)]
-    for one in others:
-        sign_in(one, owner.phone)
+    other = new_browser(service)
+    sign_in(other, owner.phone)
     pass_time(service, owner.phone, "1 hour")
-    assert sessions_of(service, owner.phone) == 4
 
     browser = new_browser(service)
     assert goes_to(forget(browser, owner.phone)) == "/dashboard/new-password"
@@ -306,8 +290,8 @@ def test_a_new_password_ends_all_sessions_and_begins_one(service: Service) -> No
 
     assert is_signed_in(browser)
     assert VERIFICATION not in browser.cookies
-    assert not any(is_signed_in(one) for one in (owner.browser, *others))
-    assert sessions_of(service, owner.phone) == 1
+    assert not is_signed_in(owner.browser)
+    assert not is_signed_in(other)
     assert sign_in(new_browser(service), owner.phone, PASSWORD).status_code == 422
     assert goes_to(sign_in(new_browser(service), owner.phone, NEW)) == "/dashboard"
 
@@ -373,79 +357,59 @@ def test_a_code_for_a_new_password_is_used_once_and_for_ten_minutes(service: Ser
     pass_time(service, owner.phone, "10 minutes")
     assert "can no longer be used" in alert(set_password(browser, code, NEW))
     browser.post("/dashboard/new-password/again")
-    latest = code_in(texts_to(service, owner.phone)[-1])
+    latest = code_to(service, owner.phone)
+    # A weak password costs no try.
+    for password in ("short", "password", owner.phone, "x" * 300):
+        refused = set_password(browser, latest, password)
+        assert (refused.status_code, "New password" in alert(refused)) == (422, True)
+    tries = "SELECT tries FROM codes WHERE phone = $1 ORDER BY sent_at DESC LIMIT 1"
+    assert count(service, tries, owner.phone) == 0
     assert goes_to(set_password(browser, latest, NEW)) == "/dashboard"
     thief = new_browser(service, **{VERIFICATION: token})
     assert goes_to(set_password(thief, latest, "stolen password")) == "/dashboard/forgotten"
     assert goes_to(sign_in(new_browser(service), owner.phone, NEW)) == "/dashboard"
 
 
-def test_a_weak_new_password_costs_no_try(service: Service) -> None:
-    owner = sign_up(service)
-    pass_time(service, owner.phone, "1 hour")
+def test_a_private_page_asks_to_sign_in_and_leads_on_from_there(service: Service, person: Person) -> None:
     browser = new_browser(service)
-    forget(browser, owner.phone)
-    code = code_to(service, owner.phone)
-    for password in ("short", "password", owner.phone, "x" * 300):
-        refused = set_password(browser, code, password)
-        assert (refused.status_code, "New password" in alert(refused)) == (422, True)
-    assert goes_to(set_password(browser, code, NEW)) == "/dashboard"
-
-
-@pytest.mark.parametrize(
-    "onward", ["/dashboard", "/dashboard/keys", "/dashboard/batches?status=queued&page=2"]
-)
-def test_who_was_asked_to_sign_in_goes_on_to_where_they_wanted(
-    service: Service, person: Person, onward: str
-) -> None:
-    browser = new_browser(service)
-    assert (
-        f'value="{onward.replace("&", "&amp;")}"'
-        in browser.get("/dashboard/sign-in", params={"next": onward}).text
-    )
+    assert goes_to(browser.get("/dashboard")) == "/dashboard/sign-in"
+    onward = "/dashboard/batches?status=queued&page=2"
+    asked = str(goes_to(browser.get(onward)))
+    assert asked == "/dashboard/sign-in?next=%2Fdashboard%2Fbatches%3Fstatus%3Dqueued%26page%3D2"
+    assert f'value="{onward.replace("&", "&amp;")}"' in browser.get(asked).text
     assert goes_to(sign_in(browser, person.phone, next=onward)) == onward
-    assert goes_to(browser.get("/dashboard/sign-in", params={"next": onward})) == onward
+    assert goes_to(browser.get(asked)) == onward
+    odd = new_browser(service).get("/dashboard/keys?revoked=1&x=%0d%0aSet-Cookie:%20a=b")
+    assert str(goes_to(odd)).startswith("/dashboard/sign-in?next=%2Fdashboard%2Fkeys%3Frevoked%3D1")
+    assert "set-cookie" not in odd.headers
 
 
 @pytest.mark.parametrize(
     "onward",
     [
         "//evil.example",
-        "///evil.example",
-        "\\\\evil.example",
         "/\\evil.example",
-        "\\evil.example",
         "https://evil.example",
-        "https:evil.example",
         "javascript:alert(1)",
-        "data:text/html,x",
         "/dashboard/..//evil.example",
-        "/dashboard/../..//evil.example",
         "/dashboard//evil.example",
         "/dashboard@evil.example",
         "/dashboard.evil.example",
-        "/dashboardevil",
         "/dashboard/%2e%2e//evil.example",
-        "/dashboard/%2f%2fevil.example",
         "/dashboard\\@evil.example",
         "/dashboard\r\nSet-Cookie: tumira_session=planted",
         "/dashboard\n",
-        "/dashboard\t//evil.example",
         "/dashboard?next=//evil.example",
         "/dashboard#//evil.example",
-        "/dashboard\u2028",
         "/dashboard\uff0fkeys",
-        "/dashbo\u0430rd",
-        "\u202e/dashboard",
         " /dashboard/keys",
         "/api/v1/balance",
-        "/",
         "",
         "x" * 100_000,
     ],
 )
 def test_a_page_that_is_not_ours_is_replaced_by_the_overview(onward: str) -> None:
-    assert own_page(onward) == "/dashboard"
+    assert PAGES.own_page(onward) == "/dashboard"
 
 
 def test_nobody_is_sent_to_a_page_that_is_not_ours(service: Service, person: Person) -> None:
@@ -456,15 +420,6 @@ def test_nobody_is_sent_to_a_page_that_is_not_ours(service: Service, person: Per
     given = [one.partition("=")[0] for one in answer.headers.get_list("set-cookie")]
     assert given == [SESSION, DEVICE]
     assert goes_to(browser.get("/dashboard/sign-in", params={"next": onward})) == "/dashboard"
-
-
-def test_a_private_page_asks_to_sign_in_and_names_itself_as_the_next(service: Service) -> None:
-    browser = new_browser(service)
-    assert goes_to(browser.get("/dashboard")) == "/dashboard/sign-in"
-    assert goes_to(browser.get("/dashboard/keys")) == "/dashboard/sign-in?next=%2Fdashboard%2Fkeys"
-    with_query = browser.get("/dashboard/keys?revoked=1&x=%0d%0aSet-Cookie:%20a=b")
-    assert str(goes_to(with_query)).startswith("/dashboard/sign-in?next=%2Fdashboard%2Fkeys%3Frevoked%3D1")
-    assert "set-cookie" not in with_query.headers
 
 
 def test_cookies_hide_from_scripts_and_other_sites(service: Service) -> None:
@@ -478,29 +433,25 @@ def test_cookies_hide_from_scripts_and_other_sites(service: Service) -> None:
         assert "Secure" not in one
 
 
-def test_behind_tls_cookies_are_for_tls_and_this_host_alone(service: Service) -> None:
-    with run_web(
-        service.url, TUMIRA_PUBLIC_URL="https://tumira.example", TUMIRA_TRUSTED_PROXIES="127.0.0.1"
-    ) as secure:
-        browser, phone = new_browser(secure), new_phone()
-        begun = begin_sign_up(browser, phone).headers.get_list("set-cookie")
-        token = begun[0].partition(";")[0]
-        code = code_to(secure, phone)
-        done = browser.post("/dashboard/verify", data={"code": code}, headers={"Cookie": token})
-        cookies = done.headers.get_list("set-cookie")
-        assert {one.partition("=")[0] for one in (*begun, *cookies)} == {
-            f"__Host-{SESSION}",
-            f"__Host-{VERIFICATION}",
-            f"__Host-{DEVICE}",
-        }
-        for one in (*begun, *cookies):
+async def test_behind_tls_cookies_are_for_tls_and_this_host_alone(service: Service) -> None:
+    """Asked in the same process, which is sooner started than another service."""
+    phone = sign_up(service).phone
+    database = Database(service.url, connections_max=2)
+    transport = httpx.ASGITransport(Web(database, public_url="https://tumira.example"))
+    async with httpx.AsyncClient(transport=transport, base_url="https://tumira.example") as browser:
+        form = {"phone": phone, "password": PASSWORD}
+        cookies = (await browser.post("/dashboard/sign-in", data=form)).headers.get_list("set-cookie")
+        begun = await browser.post("/dashboard/forgotten", data={"phone": new_phone()})
+        cookies += begun.headers.get_list("set-cookie")
+        names = {f"__Host-{name}" for name in (SESSION, VERIFICATION, DEVICE)}
+        assert {one.partition("=")[0] for one in cookies} == names
+        for one in cookies:
             assert {"Secure", "HttpOnly", "SameSite=lax", "Path=/"} <= set(one.split("; "))
             assert "Domain" not in one
         # A cookie that another host of the domain could plant is not even looked at.
-        session = next(one for one in cookies if SESSION in one).partition(";")[0]
-        assert secure_page(secure, session).status_code == 200
-        assert goes_to(secure_page(secure, session.removeprefix("__Host-"))) == "/dashboard/sign-in"
-
-
-def secure_page(service: Service, cookie: str) -> httpx.Response:
-    return new_browser(service).get("/dashboard", headers={"Cookie": cookie})
+        session = browser.cookies[f"__Host-{SESSION}"]
+        browser.cookies.clear()
+        for name, status in ((f"__Host-{SESSION}", 200), (SESSION, 303)):
+            page = await browser.get("/dashboard", headers={"Cookie": f"{name}={session}"})
+            assert page.status_code == status
+    await database.close()

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+import httpx
 import pytest
 
 from tests.support.identity.people import (
@@ -52,19 +53,35 @@ def sent_to(service: Service, phone: str) -> int:
     return count(service, "SELECT count(*) FROM codes WHERE phone = $1", phone)
 
 
-def test_who_enters_the_code_has_an_account_and_is_signed_in(service: Service) -> None:
+def begun(service: Service, **fields: str) -> tuple[httpx.Client, str]:
+    """Return a browser in which a sign-up was begun, and its number."""
     browser, phone = new_browser(service), new_phone()
-    begun = begin_sign_up(browser, phone, email="tariro@example.org")
-    assert goes_to(begun) == "/dashboard/verify"
+    answer = begin_sign_up(browser, phone, **fields)
+    assert goes_to(answer) == "/dashboard/verify", answer.text
+    return browser, phone
+
+
+def refuses(answer: httpx.Response, words: str) -> bool:
+    return answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY and words in alert(answer)
+
+
+def test_who_enters_the_code_has_an_account_and_is_signed_in(service: Service) -> None:
+    browser, phone = begun(service, email="tariro@example.org")
     page = browser.get("/dashboard/verify")
     assert phone in page.text
     assert "tariro@example.org" in page.text
+    # Until then there is no page, no key and nothing to send with.
     assert accounts_of(service, phone) == 0
     assert not is_signed_in(browser)
+    made = browser.post("/dashboard/keys", data={"name": "shop", "scope": "messages:send"})
+    assert goes_to(made) == "/dashboard/sign-in?next=%2Fdashboard%2Fkeys"
+    # Nor does the token of the sign-up open what the token of a session does.
+    token = browser.cookies[VERIFICATION]
+    assert not is_signed_in(new_browser(service, **{SESSION: token}))
 
-    done = verify(browser, code_to(service, phone))
+    code = code_to(service, phone)
+    assert goes_to(verify(browser, code)) == "/dashboard"
 
-    assert goes_to(done) == "/dashboard"
     assert is_signed_in(browser)
     assert VERIFICATION not in browser.cookies
     (account,) = service.sql("SELECT name, business, balance FROM accounts WHERE phone = $1", phone)
@@ -77,21 +94,20 @@ def test_who_enters_the_code_has_an_account_and_is_signed_in(service: Service) -
     assert login["email"] == "tariro@example.org"
     assert login["password_hash"].startswith("$argon2id$")
     assert goes_to(sign_in(new_browser(service), phone)) == "/dashboard"
+    # It was used once.
+    thief = new_browser(service, **{VERIFICATION: token})
+    assert goes_to(verify(thief, code)) == "/dashboard/sign-up"
+    assert goes_to(thief.post(AGAIN)) == "/dashboard/sign-in"
+    assert not is_signed_in(thief)
 
 
 def test_neither_code_nor_password_nor_token_stands_in_the_database_as_it_is(service: Service) -> None:
-    browser, phone = new_browser(service), new_phone()
-    begin_sign_up(browser, phone)
+    browser, phone = begun(service)
     code, token = code_to(service, phone), browser.cookies[VERIFICATION]
     for table in ("codes", "verifications"):
         (row,) = service.sql(f"SELECT to_jsonb(t)::text FROM {table} t WHERE phone = $1", phone)
         # Digits that happen to stand in an id or a time are no code; one that is kept would be a value.
-        assert f'"{code}"' not in row[0]
-        assert f": {code}" not in row[0]
-        assert PASSWORD not in row[0]
-        assert token not in row[0]
-    (kept,) = service.sql("SELECT code_hash FROM codes WHERE phone = $1", phone)
-    assert kept["code_hash"].startswith("$argon2id$")
+        assert not any(text in row[0] for text in (f'"{code}"', f": {code}", PASSWORD, token))
     verify(browser, code)
     (session,) = service.sql(
         "SELECT to_jsonb(s)::text FROM sessions s JOIN accounts a ON a.id = account_id WHERE phone = $1",
@@ -100,58 +116,35 @@ def test_neither_code_nor_password_nor_token_stands_in_the_database_as_it_is(ser
     assert browser.cookies[SESSION] not in session[0]
 
 
-def test_until_the_number_is_proved_there_is_no_page_no_key_and_nothing_to_send_with(
-    service: Service,
-) -> None:
-    browser, phone = new_browser(service), new_phone()
-    begin_sign_up(browser, phone)
-    for path in ("/dashboard", "/dashboard/keys"):
-        assert str(goes_to(browser.get(path))).startswith("/dashboard/sign-in")
-    made = browser.post("/dashboard/keys", data={"name": "shop", "scope": "messages:send"})
-    assert goes_to(made) == "/dashboard/sign-in?next=%2Fdashboard%2Fkeys"
-    # Nor does the token of the sign-up open what the token of a session does.
-    token = browser.cookies[VERIFICATION]
-    assert not is_signed_in(new_browser(service, **{SESSION: token}))
-    assert accounts_of(service, phone) == 0
-
-
 def test_a_wrong_code_says_how_many_tries_are_left_and_the_sixth_is_not_compared(service: Service) -> None:
-    browser, phone = new_browser(service), new_phone()
-    begin_sign_up(browser, phone)
+    browser, phone = begun(service)
     code = code_to(service, phone)
     said = [alert(verify(browser, another(code))) for _ in range(5)]
     assert ["4 tries are left" in said[0], "one try is left" in said[3], GONE in said[4]] == [True] * 3
-    refused = verify(browser, code)
-    assert (refused.status_code, GONE in alert(refused)) == (422, True)
+    assert refuses(verify(browser, code), GONE)
     assert accounts_of(service, phone) == 0
 
 
 def test_what_is_no_code_costs_no_try(service: Service) -> None:
-    browser, phone = new_browser(service), new_phone()
-    begin_sign_up(browser, phone)
-    for text in ("", "12345", "1234567", "abcdef", "١٢٣٤٥٦", "' OR 1=1", "0" * 100_000):
-        refused = verify(browser, text)
-        assert (refused.status_code, "six digits" in alert(refused)) == (422, True)
+    browser, phone = begun(service)
+    for text in ("", "12345", "١٢٣٤٥٦", "0" * 100_000):
+        assert refuses(verify(browser, text), "six digits")
     assert service.sql("SELECT tries FROM codes WHERE phone = $1", phone)[0]["tries"] == 0
     code = code_to(service, phone)
     assert goes_to(verify(browser, f" {code[:3]} {code[3:]} ")) == "/dashboard"
 
 
 def test_a_code_is_of_use_for_ten_minutes(service: Service) -> None:
-    browser, phone = new_browser(service), new_phone()
-    begin_sign_up(browser, phone)
+    browser, phone = begun(service)
     code = code_to(service, phone)
     pass_time(service, phone, "10 minutes")
-    refused = verify(browser, code)
-    assert (refused.status_code, GONE in alert(refused)) == (422, True)
-
+    assert refuses(verify(browser, code), GONE)
     pass_time(service, phone, "-30 seconds")
     assert goes_to(verify(browser, code)) == "/dashboard"
 
 
 def test_only_the_newest_code_counts(service: Service) -> None:
-    browser, phone = new_browser(service), new_phone()
-    begin_sign_up(browser, phone)
+    browser, phone = begun(service)
     pass_time(service, phone, "31 seconds")
     again = browser.post(AGAIN)
     assert goes_to(again) == "/dashboard/verify?again=1"
@@ -160,17 +153,6 @@ def test_only_the_newest_code_counts(service: Service) -> None:
     if first != second:
         assert "4 tries are left" in alert(verify(browser, first))
     assert goes_to(verify(browser, second)) == "/dashboard"
-
-
-def test_a_code_is_used_once(service: Service) -> None:
-    browser, phone = new_browser(service), new_phone()
-    begin_sign_up(browser, phone)
-    code, token = code_to(service, phone), browser.cookies[VERIFICATION]
-    verify(browser, code)
-    thief = new_browser(service, **{VERIFICATION: token})
-    assert goes_to(verify(thief, code)) == "/dashboard/sign-up"
-    assert goes_to(thief.post(AGAIN)) == "/dashboard/sign-in"
-    assert not is_signed_in(thief)
 
 
 def test_a_code_proves_its_own_sign_up_alone(service: Service) -> None:
@@ -255,20 +237,6 @@ def test_forgotten_passwords_keep_nobody_from_signing_up_with_the_number(service
     assert len(texts_to(service, phone)) == 1
 
 
-@pytest.mark.parametrize("taken", [False, True])
-def test_a_number_with_an_account_gets_a_word_of_warning_instead_of_a_code(
-    service: Service, *, taken: bool
-) -> None:
-    phone = new_phone()
-    if taken:
-        sign_up(service, phone)
-        pass_time(service, phone, "1 hour")
-    begin_sign_up(new_browser(service), phone)
-    text = texts_to(service, phone)[-1]
-    assert ("It has an account" in text) is taken
-    assert bool(re.search(r"[0-9]{6}", text)) is not taken
-
-
 def test_nobody_learns_from_a_sign_up_whether_a_number_has_an_account(service: Service) -> None:
     """Every answer on the way is the same, byte for byte, up to where the code of the text is needed."""
     learnt = []
@@ -280,6 +248,10 @@ def test_nobody_learns_from_a_sign_up_whether_a_number_has_an_account(service: S
         browser = new_browser(service)
         answers = [begin_sign_up(browser, phone, email="eve@example.org", password="evil but long")]
         answers += [browser.get("/dashboard/verify")]
+        # Only the text says so, in place of the code.
+        text = texts_to(service, phone)[-1]
+        assert ("It has an account" in text) is taken
+        assert bool(re.search(r"[0-9]{6}", text)) is not taken
         answers += [begin_sign_up(browser, phone, name="Eve", password="evil but long")]
         # Whoever began it signs in with the password that they chose for it.
         stranger = new_browser(service)
@@ -321,42 +293,27 @@ def test_details_that_cannot_be_right_are_all_named_and_nothing_is_sent(service:
         assert begin_sign_up(browser, phone, **fields).status_code == 422
     for number in ("+260971200001", "system", phone + "1", "+26377120000" + "1" * 10_000):
         assert begin_sign_up(browser, number).status_code == 422
+    for path in ("sign-up", "sign-in", "forgotten"):
+        assert browser.post(f"/dashboard/{path}", data={"unknown": "1"}).status_code == 422
     assert VERIFICATION not in browser.cookies
     assert sent_to(service, phone) == 0
 
 
-def test_an_empty_form_is_answered_as_one(service: Service) -> None:
-    browser = new_browser(service)
-    for path in ("sign-up", "sign-in", "forgotten"):
-        assert browser.post(f"/dashboard/{path}", data={"unknown": "1"}).status_code == 422
-
-
-def test_a_planted_token_is_nobodys(service: Service) -> None:
-    phone = new_phone()
+def test_a_planted_token_is_nobodys_and_the_code_page_needs_a_sign_up(service: Service) -> None:
     browser = new_browser(service, **{VERIFICATION: "planted"})
-    begun = begin_sign_up(browser, phone)
-    assert goes_to(begun) == "/dashboard/verify"
-    given = begun.headers["set-cookie"]
+    for page in (browser.get("/dashboard/verify"), verify(browser, "493817")):
+        assert goes_to(page) == "/dashboard/sign-up"
+    assert goes_to(browser.post(AGAIN)) == "/dashboard/sign-in"
+    given = begin_sign_up(browser, new_phone()).headers["set-cookie"]
     assert given.startswith(f"{VERIFICATION}=")
     assert "planted" not in given
-
-
-def test_who_is_signed_in_needs_no_form(service: Service) -> None:
     person = sign_up(service)
     for path in ("sign-up", "sign-in", "verify"):
         assert goes_to(person.browser.get(f"/dashboard/{path}")) == "/dashboard"
 
 
-def test_the_code_page_needs_a_sign_up(service: Service) -> None:
-    browser = new_browser(service)
-    assert goes_to(browser.get("/dashboard/verify")) == "/dashboard/sign-up"
-    assert goes_to(verify(browser, "493817")) == "/dashboard/sign-up"
-    assert goes_to(browser.post(AGAIN)) == "/dashboard/sign-in"
-
-
 def test_a_sign_up_is_forgotten_after_a_day(service: Service) -> None:
-    browser, phone = new_browser(service), new_phone()
-    begin_sign_up(browser, phone)
+    browser, phone = begun(service)
     service.sql(
         "UPDATE verifications SET created_at = created_at - interval '24 hours' WHERE phone = $1", phone
     )

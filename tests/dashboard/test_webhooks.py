@@ -165,6 +165,7 @@ async def test_a_name_that_leads_inside_is_refused_and_one_that_leads_nowhere_ye
         session_cookie=Cookie(SESSION, strict.base, 3600),
         device_cookie=Cookie("tumira_device", strict.base, 3600),
         verification_cookie=Cookie(VERIFICATION, strict.base, 3600),
+        pending_cookie=Cookie("tumira_half_session", strict.base, 3600),
         code_limits=cast("CodeLimits", None),
         public_url=strict.base,
         webhooks_allow_private=False,

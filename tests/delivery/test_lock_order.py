@@ -24,7 +24,8 @@ from tumira.delivery.store import binds, carriers, queue, receipts
 from tumira.delivery.store.queue import ClaimRequest
 from tumira.identity.code_rules import AttemptLimits
 from tumira.identity.store import attempts
-from tumira.identity.store.attempts import AttemptKind, Budget
+from tumira.identity.store.attempts import AttemptKind
+from tumira.identity.store.expired import delete_expired
 from tumira.operations.erasure import store as erasure
 from tumira.operations.erasure.store import FileFault
 from tumira.postgres.connection import Connection
@@ -223,13 +224,13 @@ async def test_closing_an_account_locks_its_endpoints_by_id(world: World) -> Non
 async def test_who_forgets_old_tries_waits_for_nobody(world: World) -> None:
     async with world.engine.database.connection() as connection:
         for phone in ("+263771200001", "+263771200002"):
-            budget = Budget(AttemptKind.PASSWORD, phone, "127.0.0.1", AttemptLimits())
-            assert await attempts.take(connection, budget) is None
+            kind, limits = AttemptKind.PASSWORD, AttemptLimits()
+            assert await attempts.take(connection, kind, phone, "127.0.0.1", limits) is None
     await world.rows("UPDATE attempts SET at = at - interval '2 days'")
     async with world.engine.database.transaction() as signing_in:
         await attempts.forgive(signing_in, "+263771200001", "127.0.0.1")
         async with world.engine.database.connection() as connection, asyncio.timeout(WAIT_S):
-            assert await attempts.delete_old(connection, 10) == 1
+            assert await delete_expired(connection, 10) == 1
 
 
 async def test_who_forgets_old_files_passes_over_those_that_are_being_erased(world: World) -> None:

@@ -27,7 +27,7 @@ from tumira.audit_log import Actor
 from tumira.core.ids import AccountId
 from tumira.identity import manage_accounts, manage_keys, totp
 from tumira.identity import operators as operator_access
-from tumira.identity.notify_owner import NOTICES, NOTICES_A_DAY, OPERATOR_NOTICES
+from tumira.identity.notify_owner import NOTICES, NOTICES_A_DAY
 from tumira.pricing.segments import Encoding, measure
 
 NEW: Final = "another good password"
@@ -217,7 +217,7 @@ def test_operators_are_told_of_their_own_access(service: Service) -> None:
 
 
 def test_no_notice_looks_like_a_code_or_takes_more_than_two_segments() -> None:
-    for notice in (*NOTICES.values(), *OPERATOR_NOTICES.values()):
+    for notice in (one for notices in NOTICES.values() for one in notices.values()):
         text = f"Tumira: {notice.happened} by the operator. Not you? Then {notice.advice}. {'x' * 43}"
         assert not re.search(r"[0-9]", text)
         assert measure(text).encoding is Encoding.GSM_7

@@ -15,8 +15,7 @@ from tumira.delivery.match_receipts import REACH
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store import receipts
 from tumira.identity.code_rules import LIFETIME
-from tumira.identity.store import attempts as tries
-from tumira.identity.store import devices, sessions, verifications
+from tumira.identity.store import devices, expired, sessions, verifications
 from tumira.operations.maintenance import ATTEMPT_WEEKS, EVENT_WEEKS
 from tumira.operations.retention import WEEKS_PER_TURN_MAX
 from tumira.pricing.phone_numbers import DIGITS_LEFT, NUMBERS_KEPT
@@ -60,7 +59,8 @@ def test_what_is_kept_for_a_time_is_kept_for_that_time(where: str) -> None:
 def test_what_stands_in_a_statement_is_said_too() -> None:
     assert (_rows()["`unmatched_receipts`"], _rows()["`attempts`"]) == ("72 hours", "24 hours")
     assert "interval '72 hours'" in receipts.SQL_DELETE_OLD.text
-    assert "interval '1 day'" in tries.SQL_DELETE_OLD.text
+    (tries,) = [one.text for one in expired.SQL_DELETE if " attempts " in one.text]
+    assert "interval '1 day'" in tries
 
 
 def test_every_table_that_is_named_exists_and_every_command_too() -> None:

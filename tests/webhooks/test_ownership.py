@@ -148,7 +148,7 @@ async def test_a_change_that_cannot_be_noted_is_not_made(office: Office) -> None
         ),
         manage_keys.create_key(office.database, office.ours, "lost", [Scope.SEND], actor=nobody),
         manage_keys.revoke_key(office.database, key_id, actor=nobody),
-        manage_keys.revoke_own_key(office.database, office.ours, key_id, actor=nobody),
+        manage_keys.revoke_key(office.database, key_id, owner_id=office.ours, actor=nobody),
     ):
         with pytest.raises(asyncpg.CheckViolationError):
             await made
@@ -163,11 +163,13 @@ async def test_a_change_that_cannot_be_noted_is_not_made(office: Office) -> None
 async def test_of_many_who_revoke_a_key_at_once_one_is_noted(office: Office) -> None:
     key_id, _ = await manage_keys.create_key(office.database, office.ours, "till", [Scope.SEND], actor=HER)
     await asyncio.gather(
-        *(manage_keys.revoke_own_key(office.database, office.ours, key_id, actor=HER) for _ in range(4)),
+        *(manage_keys.revoke_key(office.database, key_id, owner_id=office.ours, actor=HER) for _ in range(4)),
         *(manage_keys.revoke_key(office.database, key_id) for _ in range(4)),
     )
-    assert not await manage_keys.revoke_own_key(office.database, office.theirs, key_id, actor=HER)
-    assert not await manage_keys.revoke_own_key(office.database, office.ours, KeyId(new_id(1)), actor=HER)
+    assert not await manage_keys.revoke_key(office.database, key_id, owner_id=office.theirs, actor=HER)
+    assert not await manage_keys.revoke_key(
+        office.database, KeyId(new_id(1)), owner_id=office.ours, actor=HER
+    )
     described = f"till ({write_id(KEY, key_id)})"
     found = await noted(office, office.ours)
     assert Counter((what, detail) for what, *_, detail in found) == {

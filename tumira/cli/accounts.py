@@ -248,6 +248,8 @@ async def key_list(database: Database, *, account_id: AccountId | None) -> None:
 async def key_revoke(database: Database, *, key_id: KeyId) -> None:
     """Revoke a key from the next call on."""
     revoked = await manage_keys.revoke_key(database, key_id, actor=actor())
+    if revoked is None:
+        raise OperatorError("There is no such key; `tumira key list` shows them.")
     show(_key(revoked), title="Revoked.")
 
 

@@ -11,36 +11,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.audit_log import Actor
-from tumira.core.settings.payments import Payments
 from tumira.delivery.manage_carriers import list_simulated
-from tumira.html.cookies import Cookie
 from tumira.html.forms import FormRefused
 from tumira.html.guards import address_of, refuse_foreign_writes
-from tumira.html.page import Templates
 from tumira.html.redirect import NavItem, current_item, redirect
-from tumira.identity.principal import PrincipalKind
-from tumira.identity.send_codes import hash_token
-from tumira.identity.store import sessions
-from tumira.identity.store.operators import Role
-from tumira.identity.store.sessions import SignedInOperator, SignInStage
+from tumira.html.sign_in import PageServices, find_signed_in
+from tumira.identity.store.sessions import SignedInOperator
 from tumira.postgres.pool import Database
 
 HOME: Final = "/operator"
 SIGN_IN: Final = "/operator/sign-in"
 
+Services = PageServices
+
 _NOTHING: Final[Mapping[str, str]] = {}
 _NOT_REFUSED: Final = FormRefused({}, status=200)
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    database: Database
-    templates: Templates
-    session_cookie: Cookie
-    # Says that an operator has signed in at this browser before; it outlives the session.
-    device_cookie: Cookie
-    public_url: str
-    payments: Payments
 
 
 NAVIGATION: Final = (
@@ -75,7 +60,7 @@ class OperatorSession:
 
     @property
     def may_change(self) -> bool:
-        return self.operator.role is Role.ADMIN
+        return self.operator.is_admin
 
     @property
     def actor(self) -> Actor:
@@ -107,18 +92,7 @@ class OperatorSession:
         )
 
 
-Public = Callable[[Services, Request], Awaitable[Response]]
 Private = Callable[[OperatorSession], Awaitable[Response]]
-
-
-def public(services: Services, path: str, handle: Public, *methods: str) -> Route:
-    """Route a page that needs no session."""
-
-    async def answer(request: Request) -> Response:
-        refuse_foreign_writes(request, services.public_url)
-        return await handle(services, request)
-
-    return Route(path, answer, methods=methods or ("GET",))
 
 
 def page(
@@ -132,7 +106,7 @@ def page(
     def route(path: str, method: str, handle: Private) -> Route:
         async def answer(request: Request) -> Response:
             refuse_foreign_writes(request, services.public_url)
-            operator = await find_operator(services, request)
+            operator = await find_signed_in(services, request, SignedInOperator)
             if operator is None:
                 return redirect(SIGN_IN)
             simulated = await list_simulated(services.database)
@@ -150,17 +124,3 @@ def page(
         route(path, "GET", show),
         *(route(path + end, "POST", handle) for end, handle in (forms or {}).items()),
     ]
-
-
-async def find_operator(services: Services, request: Request) -> SignedInOperator | None:
-    """Return the operator who is signed in, second factor included."""
-    token = services.session_cookie.read(request)
-    if token is None:
-        return None
-    async with services.database.connection() as connection:
-        operator = await sessions.find_operator(connection, hash_token(token))
-        if operator is None or operator.stage is not SignInStage.IN:
-            return None
-        if operator.is_news:
-            await sessions.mark_seen(connection, PrincipalKind.OPERATOR, operator.session_id)
-    return operator

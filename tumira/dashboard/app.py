@@ -39,7 +39,7 @@ from tumira.html.page import PRIVATE, Assets, Templates
 from tumira.identity.code_rules import CodeLimits
 from tumira.identity.passwords import HashingBusyError
 from tumira.identity.store.devices import DAYS_KEPT
-from tumira.identity.store.sessions import DAYS_MAX
+from tumira.identity.store.sessions import DAYS_MAX, PENDING_MINUTES
 from tumira.identity.store.verifications import HOURS_KEPT
 from tumira.postgres.pool import Database
 from tumira.sending.batcher import Batcher
@@ -70,6 +70,7 @@ class Dashboard:
             session_cookie=Cookie("tumira_session", public_url, DAYS_MAX * 24 * _HOUR_S),
             device_cookie=Cookie("tumira_device", public_url, DAYS_KEPT * 24 * _HOUR_S),
             verification_cookie=Cookie("tumira_verification", public_url, HOURS_KEPT * _HOUR_S),
+            pending_cookie=Cookie("tumira_half_session", public_url, PENDING_MINUTES * 60),
             code_limits=code_limits,
             public_url=public_url,
             webhooks_allow_private=webhooks_allow_private,

@@ -10,20 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira import audit_log
 from tumira.audit_log import Actor
 from tumira.core.dns import Resolve, Resolver
 from tumira.core.ids import AccountId
-from tumira.core.settings.payments import Payments
 from tumira.delivery.manage_carriers import list_simulated
 from tumira.html.cookies import Cookie
 from tumira.html.guards import READING, address_of, refuse_foreign_writes
-from tumira.html.page import Templates
 from tumira.html.redirect import NavItem, current_item, redirect
+from tumira.html.sign_in import PageServices, find_signed_in
 from tumira.identity.code_rules import CodeLimits
-from tumira.identity.principal import PrincipalKind
-from tumira.identity.send_codes import hash_token
-from tumira.identity.store import sessions
+from tumira.identity.reauthenticate import Requester
 from tumira.identity.store.sessions import SignedInCustomer
 from tumira.postgres.pool import Database
 from tumira.sending.batcher import Batcher
@@ -38,21 +34,15 @@ DOWNLOADS_AT_ONCE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Services:
-    database: Database
+class Services(PageServices):
     batcher: Batcher
     checker: FileChecker
-    templates: Templates
-    session_cookie: Cookie
-    # Marks a browser that has signed in before; it outlives the session.
-    device_cookie: Cookie
     # Leads from the sign-up, or the forgotten password, to the code.
     verification_cookie: Cookie
+    # Leads from the password to the second factor.
+    pending_cookie: Cookie
     code_limits: CodeLimits
-    public_url: str
     webhooks_allow_private: bool
-    # Which providers of payments the operator has set up.
-    payments: Payments
     # Finds the addresses that a webhook would be sent to.
     resolve: Resolve = field(default_factory=Resolver)
     downloads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DOWNLOADS_AT_ONCE))
@@ -90,9 +80,14 @@ class CustomerSession:
         return self.customer.account_id
 
     @property
+    def requester(self) -> Requester:
+        """Return who changes their own account, and may have to enter the password again."""
+        return Requester(self.customer.principal, address_of(self.request))
+
+    @property
     def actor(self) -> Actor:
         """Return who changes something, for the history of changes."""
-        return Actor(audit_log.OWNER, address_of(self.request))
+        return self.requester.actor
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         return self.services.templates.page(
@@ -113,18 +108,7 @@ def _here(path: str) -> str:
     return current_item(path, NAVIGATION)
 
 
-Public = Callable[[Services, Request], Awaitable[Response]]
 Private = Callable[[CustomerSession], Awaitable[Response]]
-
-
-def public(services: Services, path: str, handle: Public, *methods: str) -> Route:
-    """Route a page that needs no session."""
-
-    async def answer(request: Request) -> Response:
-        refuse_foreign_writes(request, services.public_url)
-        return await handle(services, request)
-
-    return Route(path, answer, methods=methods or ("GET",))
 
 
 def private(services: Services, path: str, handle: Private, *methods: str) -> Route:
@@ -148,15 +132,7 @@ def private(services: Services, path: str, handle: Private, *methods: str) -> Ro
 
 
 async def find_customer(services: Services, request: Request) -> SignedInCustomer | None:
-    """Return the customer who is signed in."""
-    token = services.session_cookie.read(request)
-    if token is None:
-        return None
-    async with services.database.connection() as connection:
-        customer = await sessions.find_customer(connection, hash_token(token))
-        if customer is not None and customer.is_news:
-            await sessions.mark_seen(connection, PrincipalKind.ACCOUNT, customer.session_id)
-    return customer
+    return await find_signed_in(services, request, SignedInCustomer)
 
 
 def _ask_to_sign_in(request: Request) -> Response:

@@ -85,21 +85,6 @@ class AttemptLimits:
     window: timedelta = timedelta(minutes=15)
 
 
-# A guesser with many addresses gets 30 attempts in 15 minutes for one number. Meanwhile its owner signs in on
-# a known device, or chooses a new password with a code: neither counts here.
-PASSWORD_LIMITS: Final = AttemptLimits(per_pair=10, per_phone=30, per_address=60)
-# No limit for the number: an operator cannot be sent a code, and has a second factor in any case.
-OPERATOR_LIMITS: Final = AttemptLimits(per_pair=10, per_address=60)
-# The second factor needs the password or the phone first, and many addresses could guess a million codes
-# soon. So this is a limit for the number.
-FACTOR_LIMITS: Final = AttemptLimits(per_phone=10, per_address=60)
-CORRECTION_LIMITS: Final = AttemptLimits(per_pair=10, per_address=60)
-# Of a customer who is signed in.
-PROOF_LIMITS: Final = AttemptLimits(per_phone=10)
-# On a known device.
-DEVICE_LIMITS: Final = AttemptLimits(per_pair=10)
-
-
 def in_words(wait: timedelta) -> str:
     """Write a wait for a page."""
     seconds = max(1, round(wait.total_seconds()))

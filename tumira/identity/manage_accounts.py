@@ -17,7 +17,7 @@ from tumira.core.errors import OperatorError
 from tumira.core.ids import AccountId
 from tumira.identity import notify_owner, second_factor
 from tumira.identity.principal import Principal, PrincipalKind
-from tumira.identity.store import second_factors
+from tumira.identity.store import logins, second_factors
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 
@@ -62,7 +62,9 @@ async def suspend(
 ) -> Account:
     """Stop an account from sending, or let it send again; only operators see the note."""
     async with database.transaction() as connection:
-        before = await _held(connection, account_id)
+        await _existing(connection, account_id)
+        await accounts.lock(connection, account_id)
+        before = await _existing(connection, account_id)
         # A second press changes nothing.
         if suspended != (before.suspended_at is not None):
             await accounts.mark_suspended(connection, account_id, suspended=suspended)
@@ -93,12 +95,12 @@ async def drop_factor(database: Database, account_id: AccountId, *, actor: Actor
         if account is None:
             return False
         principal = Principal(PrincipalKind.ACCOUNT, account_id, account.phone)
-        await second_factors.lock(connection, principal)
+        await logins.lock(connection, principal)
         if not await second_factor.is_active(connection, principal):
             return False
-        await second_factors.delete(connection, account_id)
+        await second_factors.delete(connection, principal)
         await record_change(connection, account_id, actor, "second factor turned off", note=note)
-        await notify_owner.tell(connection, account_id, actor, "second factor turned off")
+        await notify_owner.tell(connection, principal, actor, "second factor turned off")
     return True
 
 
@@ -158,12 +160,6 @@ async def record_change(
 
 def _or_none(amount: Decimal | None) -> str:
     return "no limit" if amount is None else money.write(amount)
-
-
-async def _held(connection: Connection, account_id: AccountId) -> Account:
-    await _existing(connection, account_id)
-    await accounts.lock(connection, account_id)
-    return await _existing(connection, account_id)
 
 
 async def _existing(connection: Connection, account_id: AccountId) -> Account:

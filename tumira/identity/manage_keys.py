@@ -13,6 +13,7 @@ from tumira.audit_log import OPERATOR, Actor
 from tumira.core.errors import OperatorError
 from tumira.core.ids import KEY, AccountId, KeyId, new_id, write_id
 from tumira.identity import notify_owner
+from tumira.identity.principal import Principal, PrincipalKind
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 
@@ -58,43 +59,31 @@ async def create_key(
         await api_keys.insert(
             connection, KeySecret(key_id, account_id, sha256(secret.encode()).digest()), name, scopes
         )
-        await notify_owner.note(connection, account_id, actor, "key created", _described(key_id, name))
+        await _note(connection, account_id, actor, "key created", key_id, name)
     return key_id, write_key(ParsedKey(key_id, secret))
 
 
-async def revoke_key(database: Database, key_id: KeyId, *, actor: Actor = OPERATOR) -> ApiKey:
-    """Revoke a key from the next call on."""
-    async with database.transaction() as connection:
-        owner = await api_keys.find_secret(connection, key_id)
-        key = None if owner is None else await _revoke(connection, owner.account_id, key_id, actor)
-    if key is None:
-        raise OperatorError("There is no such key; `tumira key list` shows them.")
-    return key
-
-
-async def revoke_own_key(
-    database: Database, account_id: AccountId, key_id: KeyId, *, actor: Actor = OPERATOR
-) -> bool:
-    """Revoke an account's own key; False for an unknown key and for another account's."""
-    async with database.transaction() as connection:
-        owner = await api_keys.find_secret(connection, key_id)
-        if owner is None or owner.account_id != account_id:
-            return False
-        await _revoke(connection, account_id, key_id, actor)
-    return True
-
-
-async def _revoke(
-    connection: Connection, account_id: AccountId, key_id: KeyId, actor: Actor
+async def revoke_key(
+    database: Database, key_id: KeyId, *, owner_id: AccountId | None = None, actor: Actor = OPERATOR
 ) -> ApiKey | None:
-    # Locked, so that of two revocations at once only the first is recorded.
-    await accounts.lock(connection, account_id)
-    was_in_use = await api_keys.is_in_use(connection, key_id)
-    key = await api_keys.mark_revoked(connection, key_id)
-    if key is not None and was_in_use:
-        await notify_owner.note(connection, account_id, actor, "key revoked", _described(key_id, key.name))
+    """Revoke a key from the next call on; None for an unknown key, and for one that is not the owner's."""
+    async with database.transaction() as connection:
+        secret = await api_keys.find_secret(connection, key_id)
+        if secret is None or owner_id not in {None, secret.account_id}:
+            return None
+        # Locked, so that of two revocations at once only the first is recorded.
+        await accounts.lock(connection, secret.account_id)
+        was_in_use = await api_keys.is_in_use(connection, key_id)
+        key = await api_keys.mark_revoked(connection, key_id)
+        if key is not None and was_in_use:
+            await _note(connection, key.account_id, actor, "key revoked", key_id, key.name)
     return key
 
 
-def _described(key_id: KeyId, name: str) -> str:
-    return f"{name} ({write_id(KEY, key_id)})"
+async def _note(
+    connection: Connection, account_id: AccountId, actor: Actor, what: str, key_id: KeyId, name: str
+) -> None:
+    account = await accounts.find(connection, account_id)
+    assert account is not None
+    principal = Principal(PrincipalKind.ACCOUNT, account_id, account.phone)
+    await notify_owner.note(connection, principal, actor, what, f"{name} ({write_id(KEY, key_id)})")

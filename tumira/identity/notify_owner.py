@@ -14,8 +14,8 @@ from uuid import UUID
 from tumira import audit_log
 from tumira.accounts import store as accounts
 from tumira.audit_log import OWNER, Actor
-from tumira.core.ids import AccountId, new_id
-from tumira.identity.principal import Principal
+from tumira.core.ids import new_id
+from tumira.identity.principal import Principal, PrincipalKind
 from tumira.identity.send_codes import send_text
 from tumira.identity.store import logins
 from tumira.identity.store import notices as security_notices
@@ -54,68 +54,85 @@ class Notice:
 
 # By the change's name in the audit log.
 NOTICES: Final = {
-    "password changed": Notice(
-        NoticeKind.PASSWORD, "The password of your account was changed", _NEW_PASSWORD
-    ),
-    "second factor turned on": Notice(
-        NoticeKind.SECOND_FACTOR, "A second factor was turned on for your account", _ASK
-    ),
-    "second factor turned off": Notice(
-        NoticeKind.SECOND_FACTOR, "The second factor of your account was turned off", _CHANGE_PASSWORD
-    ),
-    "recovery code used": Notice(
-        NoticeKind.SECOND_FACTOR, "A recovery code of your account was used", _CHANGE_PASSWORD
-    ),
-    "email changed": Notice(
-        NoticeKind.EMAIL, "The email address of your account was changed", _CHANGE_PASSWORD
-    ),
-    "email removed": Notice(
-        NoticeKind.EMAIL, "The email address of your account was removed", _CHANGE_PASSWORD
-    ),
-    "key created": Notice(
-        NoticeKind.KEYS,
-        "An API key was made for your account",
-        "revoke it under API keys and change your password",
-    ),
-    "key revoked": Notice(NoticeKind.KEYS, "An API key of your account was revoked", _CHANGE_PASSWORD),
-}
-OPERATOR_NOTICES: Final = {
-    "operator's password reset": Notice(NoticeKind.PASSWORD, "Your operator password was reset", _ASK),
-    "operator chose a password and a second factor": Notice(
-        NoticeKind.PASSWORD, "A password and a second factor were set for your operator login", _ASK
-    ),
-    "recovery code used": Notice(
-        NoticeKind.SECOND_FACTOR, "A recovery code of your operator login was used", _ASK
-    ),
-    "operator removed": Notice(NoticeKind.PASSWORD, "Your operator login was removed", _ASK),
+    PrincipalKind.ACCOUNT: {
+        "password changed": Notice(
+            NoticeKind.PASSWORD, "The password of your account was changed", _NEW_PASSWORD
+        ),
+        "second factor turned on": Notice(
+            NoticeKind.SECOND_FACTOR, "A second factor was turned on for your account", _ASK
+        ),
+        "second factor turned off": Notice(
+            NoticeKind.SECOND_FACTOR, "The second factor of your account was turned off", _CHANGE_PASSWORD
+        ),
+        "recovery code used": Notice(
+            NoticeKind.SECOND_FACTOR, "A recovery code of your account was used", _CHANGE_PASSWORD
+        ),
+        "email changed": Notice(
+            NoticeKind.EMAIL, "The email address of your account was changed", _CHANGE_PASSWORD
+        ),
+        "email removed": Notice(
+            NoticeKind.EMAIL, "The email address of your account was removed", _CHANGE_PASSWORD
+        ),
+        "key created": Notice(
+            NoticeKind.KEYS,
+            "An API key was made for your account",
+            "revoke it under API keys and change your password",
+        ),
+        "key revoked": Notice(NoticeKind.KEYS, "An API key of your account was revoked", _CHANGE_PASSWORD),
+    },
+    PrincipalKind.OPERATOR: {
+        "operator's password reset": Notice(NoticeKind.PASSWORD, "Your operator password was reset", _ASK),
+        "operator chose a password and a second factor": Notice(
+            NoticeKind.PASSWORD, "A password and a second factor were set for your operator login", _ASK
+        ),
+        "recovery code used": Notice(
+            NoticeKind.SECOND_FACTOR, "A recovery code of your operator login was used", _ASK
+        ),
+        "operator removed": Notice(NoticeKind.PASSWORD, "Your operator login was removed", _ASK),
+    },
 }
 
 
 async def note(
-    connection: Connection, account_id: AccountId, actor: Actor, what: str, detail: str = ""
+    connection: Connection,
+    principal: Principal,
+    actor: Actor,
+    what: str,
+    detail: str = "",
+    *,
+    old_email: str | None = None,
 ) -> None:
-    """Record a change of an account's access, and notify its owner."""
-    await audit_log.record(connection, account_id, actor, what, detail)
-    await tell(connection, account_id, actor, what)
+    """Record a change of a principal's access, and notify them."""
+    if principal.kind is PrincipalKind.OPERATOR:
+        await audit_log.record_by_operator(connection, actor, what, detail)
+    else:
+        await audit_log.record(connection, principal.account_id, actor, what, detail)
+    await tell(connection, principal, actor, what, old_email)
 
 
 async def tell(
-    connection: Connection, account_id: AccountId, actor: Actor, what: str, old_email: str | None = None
+    connection: Connection, principal: Principal, actor: Actor, what: str, old_email: str | None = None
 ) -> None:
-    """Notify an owner of a change; `old_email` is the address before it."""
-    account = await accounts.find(connection, account_id)
-    # An account that the operator opened gets its keys from the operator until its owner has a password.
-    if account is None or account.closed_at is not None or not await logins.exists(connection, account_id):
-        return
-    notice = NOTICES[what]
+    """Notify a principal of a change; `old_email` is the address before it.
+
+    An operator is told by text alone: no e-mail address is known.
+    """
+    notice = NOTICES[principal.kind][what]
+    happened, advice, email = notice.happened, notice.advice, None
     by_owner = actor.name == OWNER
-    happened = notice.happened if by_owner else f"{notice.happened} by the operator"
-    advice = notice.advice if by_owner else _ASK
-    last = await _count(connection, account_id, notice.kind)
+    if principal.kind is PrincipalKind.ACCOUNT:
+        account = await accounts.find(connection, principal.account_id)
+        contact = await logins.find_contact(connection, principal.account_id)
+        # An account that the operator opened gets its keys from the operator until its owner has a password.
+        if account is None or account.closed_at is not None or contact is None:
+            return
+        email = contact.email
+        if not by_owner:
+            happened, advice = f"{happened} by the operator", _ASK
+    last = await _count(connection, principal.id, notice.kind)
     if last is None:
         return
-    await send_text(connection, account.phone, f"Tumira: {happened}. Not you? Then {advice}.{last}")
-    email = await logins.find_email(connection, account_id)
+    await send_text(connection, principal.phone, f"Tumira: {happened}. Not you? Then {advice}.{last}")
     now = await clock.read_now(connection)
     for address in dict.fromkeys(one for one in (email, old_email) if one is not None):
         await outbox.insert(
@@ -126,18 +143,6 @@ async def tell(
             _mail(happened, advice, last, now, actor.address if by_owner else None),
             now + MAIL_LIFETIME,
         )
-
-
-async def note_operator(
-    connection: Connection, operator: Principal, actor: Actor, what: str, detail: str = ""
-) -> None:
-    """Record a change of an operator's access, and notify them by text: no e-mail address is known."""
-    await audit_log.record_by_operator(connection, actor, what, detail)
-    notice = OPERATOR_NOTICES[what]
-    last = await _count(connection, operator.id, notice.kind)
-    if last is not None:
-        text = f"Tumira: {notice.happened}. Not you? Then {notice.advice}.{last}"
-        await send_text(connection, operator.phone, text)
 
 
 async def _count(connection: Connection, subject: UUID, kind: NoticeKind) -> str | None:

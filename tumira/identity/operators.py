@@ -1,4 +1,4 @@
-"""Operators' access: adding and removing them, and their sign-in, always with a second factor.
+"""Operators' access: adding, resetting and removing them, and the set-up of their password and second factor.
 
 The command line makes the first password, which is valid once: for choosing another password and setting up
 the second factor.
@@ -6,23 +6,22 @@ the second factor.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from tumira import audit_log
 from tumira.audit_log import Actor
 from tumira.core.errors import OperatorError
 from tumira.core.ids import OperatorId, new_id
-from tumira.identity import code_rules, notify_owner, second_factor, throttle, totp
-from tumira.identity.passwords import LOCAL, hash_secret, matches
+from tumira.identity import notify_owner, second_factor, totp
+from tumira.identity.passwords import LOCAL, hash_secret
 from tumira.identity.person_rules import check_name, clean_name
-from tumira.identity.principal import Browser, PrincipalKind, subject_of
+from tumira.identity.principal import Browser, PrincipalKind
 from tumira.identity.send_codes import hash_token
-from tumira.identity.sign_in import Mismatch, SignedIn, TooManyAttempts, begin_session, remember_device
-from tumira.identity.store import devices, operators, second_factors, sessions
-from tumira.identity.store.attempts import AttemptKind
+from tumira.identity.sign_in import Mismatch, SignedIn, TooManyAttempts, begin_session, count_attempt
+from tumira.identity.store import devices, logins, operators, second_factors, sessions
 from tumira.identity.store.operators import Operator, Role
-from tumira.identity.store.sessions import SignInStage
+from tumira.identity.store.sessions import PendingSignIn, SignInStage
 from tumira.postgres import clock
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
@@ -30,14 +29,6 @@ from tumira.pricing.phone_numbers import read_phone
 from tumira.pricing.store import get_tariff
 
 ONE_TIME_FOR: Final = timedelta(hours=72)
-
-
-@dataclass(frozen=True, slots=True)
-class PasswordAccepted:
-    """The password was right; the token is for the next stage."""
-
-    token: str
-    stage: SignInStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +91,10 @@ async def remove(database: Database, *, phone: str, actor: Actor) -> None:
 
 async def _revoke_access(connection: Connection, operator: Operator, actor: Actor, what: str) -> None:
     principal = operator.principal
-    await second_factors.delete_recovery_codes(connection, principal)
+    await second_factors.delete(connection, principal)
     await sessions.delete_all(connection, principal)
     await devices.delete_all(connection, principal.subject)
-    await notify_owner.note_operator(connection, principal, actor, what, operator.phone)
+    await notify_owner.note(connection, principal, actor, what, operator.phone)
 
 
 async def get_operator(connection: Connection, phone: str) -> Operator:
@@ -114,115 +105,26 @@ async def get_operator(connection: Connection, phone: str) -> Operator:
     return operator
 
 
-async def sign_in(
-    database: Database, browser: Browser, *, phone: str, password: str
-) -> PasswordAccepted | Mismatch | TooManyAttempts:
-    """Compare the password; the next stage is the second factor, or setting it up."""
-    async with database.transaction() as connection:
-        subject = subject_of(PrincipalKind.OPERATOR, phone)
-        wait = await throttle.take(connection, AttemptKind.PASSWORD, subject, browser)
-        if wait is not None:
-            return TooManyAttempts(wait)
-        operator = await operators.find_by_phone(connection, phone)
-    if not await matches(password, None if operator is None else operator.password_hash, browser.address):
-        return Mismatch(0)
-    assert operator is not None
-    async with database.transaction() as connection:
-        locked = await operators.lock(connection, operator.id)
-        now = await clock.read_now(connection)
-        # A password that was changed while it was compared is not accepted.
-        if locked is None or locked.password_hash != operator.password_hash or _has_expired(locked, now):
-            return Mismatch(0)
-        stage = SignInStage.CODE if locked.one_time_until is None else SignInStage.NEW
-        if stage is SignInStage.NEW:
-            # Anyone who used the one-time password before has seen the secret that was made then.
-            await operators.delete_secret(connection, locked.id)
-            await sessions.delete_all(connection, locked.principal)
-        return PasswordAccepted(await begin_session(connection, browser, locked.principal, stage), stage)
-
-
-def _has_expired(operator: Operator, now: datetime) -> bool:
-    return operator.one_time_until is not None and operator.one_time_until < now
-
-
-async def begin_factor(database: Database, token: str) -> tuple[Operator, bytes] | None:
-    """Return who sets up their access and the secret for their device; None for an expired token."""
-    async with database.transaction() as connection:
-        operator = await _lock_at(connection, token, SignInStage.NEW)
-        if operator is None:
-            return None
-        return operator, await operators.begin_factor(connection, operator.id, totp.new_secret())
-
-
 async def complete_set_up(
     database: Database, browser: Browser, *, token: str, password: str, code: str
 ) -> SetUpCompleted | Mismatch | TooManyAttempts | None:
     """Keep the chosen password once the device has shown its code; None for an expired token."""
-    recovery_codes = totp.new_recovery_codes()
-    attempt = await _count_attempt(database, browser, token, SignInStage.NEW)
-    if not isinstance(attempt, Operator):
-        return attempt
+    kind, stage = PrincipalKind.OPERATOR, SignInStage.NEW
+    pending = await count_attempt(database, kind, stage, browser, token)
+    if not isinstance(pending, PendingSignIn):
+        return pending
+    principal = pending.principal
     password_hash = await hash_secret(password, browser.address)
     async with database.transaction() as connection:
-        operator = await _lock_at(connection, token, SignInStage.NEW)
-        now = await clock.read_now(connection)
-        if operator is None or operator.totp_secret is None or _has_expired(operator, now):
+        # Under the lock nobody else resets the password, or completes the set-up with the same token.
+        is_valid = await logins.lock(connection, principal) is not None
+        if not is_valid or await sessions.find_pending(connection, kind, stage, hash_token(token)) is None:
             return None
-        step = totp.matching_step(
-            operator.totp_secret, code_rules.read_code(code) or "", now, operator.totp_last_step
-        )
-        if step is None:
+        recovery_codes = await second_factor.activate(connection, principal, code)
+        if recovery_codes is None:
             return Mismatch(0)
-        await operators.complete_set_up(connection, operator.id, password_hash, step)
-        hashes = [totp.hash_recovery_code(one) for one in recovery_codes]
-        await second_factors.insert_recovery_codes(connection, operator.principal, hashes)
+        await logins.set_password(connection, principal, password_hash)
+        await sessions.delete_pending(connection, kind, hash_token(token))
         what = "operator chose a password and a second factor"
-        await notify_owner.note_operator(connection, operator.principal, _actor(operator, browser), what)
-        return SetUpCompleted(await _finish(connection, browser, operator, token), recovery_codes)
-
-
-async def finish(
-    database: Database, browser: Browser, *, token: str, code: str
-) -> SignedIn | Mismatch | TooManyAttempts | None:
-    """Begin a session after the second factor; None for an expired token."""
-    attempt = await _count_attempt(database, browser, token, SignInStage.CODE)
-    if not isinstance(attempt, Operator):
-        return attempt
-    async with database.transaction() as connection:
-        operator = await _lock_at(connection, token, SignInStage.CODE)
-        if operator is None:
-            return None
-        if not await second_factor.take(connection, operator.principal, code, _actor(operator, browser)):
-            return Mismatch(0)
-        return await _finish(connection, browser, operator, token)
-
-
-async def _finish(connection: Connection, browser: Browser, operator: Operator, token: str) -> SignedIn:
-    principal = operator.principal
-    await throttle.forgive(connection, principal.subject, browser)
-    await sessions.delete(connection, PrincipalKind.OPERATOR, hash_token(token))
-    token = await begin_session(connection, browser, principal)
-    return SignedIn(token, await remember_device(connection, browser, principal))
-
-
-def _actor(operator: Operator, browser: Browser) -> Actor:
-    return Actor(f"operator:{operator.name}", browser.address)
-
-
-async def _count_attempt(
-    database: Database, browser: Browser, token: str, stage: SignInStage
-) -> Operator | TooManyAttempts | None:
-    """Count an attempt before its code is compared, so that parallel ones cannot exceed the limit."""
-    async with database.transaction() as connection:
-        operator = await _lock_at(connection, token, stage)
-        if operator is None:
-            return None
-        wait = await throttle.take(connection, AttemptKind.FACTOR, operator.principal.subject, browser)
-        return operator if wait is None else TooManyAttempts(wait)
-
-
-async def _lock_at(connection: Connection, token: str, stage: SignInStage) -> Operator | None:
-    session = await sessions.find_operator(connection, hash_token(token))
-    if session is None or session.stage is not stage:
-        return None
-    return await operators.lock(connection, session.operator_id)
+        await notify_owner.note(connection, principal, pending.actor(browser.address), what)
+        return SetUpCompleted(await begin_session(connection, browser, principal), recovery_codes)

@@ -6,6 +6,8 @@ from hashlib import sha256
 from typing import Final
 from uuid import UUID
 
+from tumira.core.ids import AccountId
+
 _OPERATOR: Final = "operator:"
 
 
@@ -25,6 +27,11 @@ class Principal:
     @property
     def subject(self) -> str:
         return subject_of(self.kind, self.phone)
+
+    @property
+    def account_id(self) -> AccountId:
+        assert self.kind is PrincipalKind.ACCOUNT
+        return AccountId(self.id)
 
 
 def subject_of(kind: PrincipalKind, phone: str) -> str:

@@ -3,25 +3,30 @@
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from tumira.audit_log import OWNER, Actor
 from tumira.core.ids import AccountId
 from tumira.identity import throttle
 from tumira.identity.passwords import matches
-from tumira.identity.principal import Principal, PrincipalKind
+from tumira.identity.principal import Browser, Principal
 from tumira.identity.store import attempts, logins, second_factors
+from tumira.identity.store.attempts import AttemptKind
 from tumira.postgres.pool import Database
 
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """A signed-in customer who asks for such a change, and the address they ask from."""
+    """A signed-in customer who changes their account, and the address they do it from."""
 
-    account_id: AccountId
-    phone: str
+    principal: Principal
     address: str
 
     @property
-    def principal(self) -> Principal:
-        return Principal(PrincipalKind.ACCOUNT, self.account_id, self.phone)
+    def account_id(self) -> AccountId:
+        return self.principal.account_id
+
+    @property
+    def actor(self) -> Actor:
+        return Actor(OWNER, self.address)
 
 
 class PasswordCheck(Enum):
@@ -32,16 +37,18 @@ class PasswordCheck(Enum):
 
 async def confirm_password(database: Database, requester: Requester, password: str) -> PasswordCheck:
     """Compare the password; strangers cannot use up these attempts."""
+    principal, address = requester.principal, requester.address
+    # Without the device: attempts count together with those of others signed in to the same account.
+    browser = Browser(address, "", None)
     async with database.transaction() as connection:
-        wait = await throttle.take_proof(connection, requester.phone, requester.address)
-        if wait is not None:
+        if await throttle.take(connection, AttemptKind.PROOF, principal.subject, browser) is not None:
             return PasswordCheck.TOO_OFTEN
-        login = await logins.find(connection, requester.phone)
-    if not await matches(password, None if login is None else login.password_hash, requester.address):
+        login = await logins.find(connection, principal.kind, principal.phone)
+    if not await matches(password, None if login is None else login.password_hash, address):
         return PasswordCheck.WRONG
     async with database.transaction() as connection:
-        factor = await second_factors.find(connection, requester.principal)
+        factor = await second_factors.find(connection, principal)
         # With a second factor a password alone forgives nothing: codes could be guessed without end.
         if factor is None or factor.since is None:
-            await attempts.forgive(connection, requester.phone, requester.address)
+            await attempts.forgive(connection, principal.subject, address)
     return PasswordCheck.RIGHT

@@ -17,7 +17,7 @@ from tumira.core.ids import BatchId, message_ids, new_id
 from tumira.identity import code_rules
 from tumira.identity.code_rules import CodeLimits
 from tumira.identity.passwords import hash_secret
-from tumira.identity.principal import Browser
+from tumira.identity.principal import Browser, PrincipalKind
 from tumira.identity.store import devices, logins, verifications
 from tumira.identity.store.attempts import AttemptKind
 from tumira.identity.store.sessions import SignedInCustomer
@@ -114,7 +114,8 @@ async def start_reset(
     database: Database, limits: CodeLimits, browser: Browser, *, phone: str
 ) -> CodeSent | CodeThrottled:
     """Begin a password reset; a number without an account gets nothing, and the answer does not tell."""
-    return await _start(database, limits, browser, Purpose.RESET, phone, None)
+    verification = Verification(new_id(_now_ms()), Purpose.RESET, phone, None)
+    return await _start(database, limits, browser, verification)
 
 
 async def start_confirmation(
@@ -122,37 +123,21 @@ async def start_confirmation(
 ) -> CodeSent | CodeThrottled:
     """Send a code to the phone of a customer whose account was opened by e-mail alone."""
     async with database.connection() as connection:
-        login = await logins.find(connection, customer.phone)
+        login = await logins.find(connection, PrincipalKind.ACCOUNT, customer.phone)
     assert login is not None
     assert login.password_hash is not None
     # The same password shows that it is the same person, who keeps what they have entered since.
     applicant = Applicant(customer.name, customer.business, None, login.password_hash)
-    return await _start(database, limits, browser, Purpose.SIGN_UP, customer.phone, applicant)
+    verification = Verification(new_id(_now_ms()), Purpose.SIGN_UP, customer.phone, applicant)
+    return await _start(database, limits, browser, verification)
 
 
 async def _start(
-    database: Database,
-    limits: CodeLimits,
-    browser: Browser,
-    purpose: Purpose,
-    phone: str,
-    applicant: Applicant | None,
+    database: Database, limits: CodeLimits, browser: Browser, verification: Verification
 ) -> CodeSent | CodeThrottled:
-    async with database.connection() as connection:
-        wait = await _wait(connection, limits, browser, purpose, phone)
-    if wait:
-        return CodeThrottled(wait)
-    code = await _new_code(browser)
-    token = new_token()
-    async with database.transaction() as connection:
-        await verifications.lock_codes(connection)
-        wait = await _wait(connection, limits, browser, purpose, phone)
-        if wait:
-            return CodeThrottled(wait)
-        verification = Verification(new_id(_now_ms()), purpose, phone, applicant)
-        await verifications.insert(connection, verification, hash_token(token))
-        await _send(connection, verification, code, browser)
-    return CodeSent(token)
+    started = await _send_code(database, limits, browser, verification, None)
+    assert started is not None
+    return started
 
 
 async def send_again(
@@ -161,21 +146,32 @@ async def send_again(
     """Send another code, which replaces the one before; None for an expired token."""
     async with database.connection() as connection:
         verification = await verifications.find(connection, hash_token(token))
-        if verification is None:
-            return None
+    if verification is None:
+        return None
+    return await _send_code(database, limits, browser, verification, token)
+
+
+async def _send_code(
+    database: Database, limits: CodeLimits, browser: Browser, verification: Verification, token: str | None
+) -> CodeSent | CodeThrottled | None:
+    """Send a code for a new verification, or for that of a token; None if that expired meanwhile."""
+    async with database.connection() as connection:
         wait = await _wait(connection, limits, browser, verification.purpose, verification.phone)
     if wait:
         return CodeThrottled(wait)
     code = await _new_code(browser, by_email=_email_of(verification) is not None)
     async with database.transaction() as connection:
         await verifications.lock_codes(connection)
-        verification = await verifications.find(connection, hash_token(token))
-        if verification is None:
-            return None
         wait = await _wait(connection, limits, browser, verification.purpose, verification.phone)
         if wait:
             return CodeThrottled(wait)
-        await _send(connection, verification, code, browser)
+        if token is None:
+            token = new_token()
+            await verifications.insert(connection, verification, hash_token(token))
+        found = await verifications.find(connection, hash_token(token))
+        if found is None:
+            return None
+        await _send(connection, found, code, browser)
     return CodeSent(token)
 
 
@@ -243,7 +239,7 @@ async def _wait(
 
 async def _send(connection: Connection, verification: Verification, new: _Code, browser: Browser) -> None:
     purpose, phone, code = verification.purpose, verification.phone, new.code
-    login = await logins.find(connection, phone)
+    login = await logins.find(connection, PrincipalKind.ACCOUNT, phone)
     # A code is valid if it leads to the new password of an account, or to a new account. An account that was
     # opened by e-mail alone can be taken over by the holder of the phone.
     counts = login is not None

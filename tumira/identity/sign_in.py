@@ -1,7 +1,7 @@
-"""Customers' sign-in, sign-up and password reset, and the beginning of every session.
+"""Sign-in of customers and operators, sign-up and password reset, and the beginning of every session.
 
 A session begins with a number and its password, or with a code sent to that number. With a second factor,
-both need that too.
+both need that too. Operators always have one.
 """
 
 from dataclasses import dataclass
@@ -12,14 +12,15 @@ from tumira import audit_log
 from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
 from tumira.core.ids import AccountId, new_id
-from tumira.identity import notify_owner, second_factor, throttle
+from tumira.identity import notify_owner, second_factor, throttle, totp
 from tumira.identity.passwords import hash_secret, matches
-from tumira.identity.principal import Browser, Principal, PrincipalKind
+from tumira.identity.principal import Browser, Principal, PrincipalKind, subject_of
 from tumira.identity.send_codes import hash_token, new_token
 from tumira.identity.store import devices, logins, second_factors, sessions, verifications
 from tumira.identity.store.attempts import AttemptKind
-from tumira.identity.store.sessions import SignInStage
-from tumira.identity.store.verifications import Applicant, Purpose, Verification
+from tumira.identity.store.logins import Login
+from tumira.identity.store.sessions import PendingSignIn, SignInStage
+from tumira.identity.store.verifications import Purpose, Verification
 from tumira.postgres import clock
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
@@ -38,9 +39,10 @@ class SignedIn:
 
 @dataclass(frozen=True, slots=True)
 class SecondFactorRequired:
-    """The password or the code was right; the token is for the page that asks for the second factor."""
+    """The password or the code was right; the token is for the page that asks for the next step."""
 
     token: str
+    stage: SignInStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,90 +77,117 @@ class CodeExpired:
 
 
 async def sign_in(
-    database: Database, browser: Browser, *, phone: str, password: str
+    database: Database, kind: PrincipalKind, browser: Browser, *, phone: str, password: str
 ) -> SignedIn | SecondFactorRequired | AccountClosed | SignUpUnfinished | Mismatch | TooManyAttempts:
     async with database.transaction() as connection:
-        wait = await throttle.take(connection, AttemptKind.PASSWORD, phone, browser)
+        wait = await throttle.take(connection, AttemptKind.PASSWORD, subject_of(kind, phone), browser)
         if wait is not None:
             return TooManyAttempts(wait)
-    async with database.connection() as connection:
-        login = await logins.find(connection, phone)
-        begun = await verifications.find_latest_sign_up(connection, phone)
+        login = await logins.find(connection, kind, phone)
     if await matches(password, None if login is None else login.password_hash, browser.address):
         assert login is not None
         async with database.transaction() as connection:
             # A password that was changed while it was compared is not accepted: the change ended sessions.
-            if await logins.lock(connection, login.account_id) != login.password_hash:
+            if await logins.lock(connection, login.principal) != login.password_hash:
                 return Mismatch(0)
-            if login.closed:
-                return AccountClosed()
-            if await second_factor.is_active(connection, _account(login.account_id, phone)):
-                # Attempts are not forgiven yet: a known password would allow guessing codes without end.
-                return await _begin_pending(connection, login.account_id)
-            await throttle.forgive(connection, phone, browser)
-            principal = _account(login.account_id, phone)
-            return await _begin(connection, browser, principal, proved=login.phone_proved)
+            return await _accept(connection, browser, login)
+    if kind is PrincipalKind.OPERATOR:
+        return Mismatch(0)
     # Also for a number that has an account: otherwise the answer would tell a stranger, who began a sign-up
     # for the number and signs in with that password, that it has one.
-    if await matches(password, _hash_of(begun), browser.address):
-        assert begun is not None
-        token = new_token()
-        async with database.transaction() as connection:
-            await verifications.set_token(connection, begun.id, hash_token(token))
-        return SignUpUnfinished(token)
-    return Mismatch(0)
+    async with database.connection() as connection:
+        begun = await verifications.find_latest_sign_up(connection, phone)
+    applicant = None if begun is None else begun.applicant
+    if not await matches(password, None if applicant is None else applicant.password_hash, browser.address):
+        return Mismatch(0)
+    assert begun is not None
+    token = new_token()
+    async with database.transaction() as connection:
+        await verifications.set_token(connection, begun.id, hash_token(token))
+    return SignUpUnfinished(token)
 
 
-def _hash_of(begun: Verification | None) -> str | None:
-    return begun.applicant.password_hash if begun is not None and begun.applicant is not None else None
-
-
-def _account(account_id: AccountId, phone: str) -> Principal:
-    return Principal(PrincipalKind.ACCOUNT, account_id, phone)
+async def _accept(
+    connection: Connection, browser: Browser, login: Login
+) -> SignedIn | SecondFactorRequired | AccountClosed:
+    principal = login.principal
+    if login.closed:
+        return AccountClosed()
+    if login.is_one_time:
+        # Anyone who used the one-time password before has seen the secret that was made then.
+        await second_factors.begin(connection, principal, totp.new_secret())
+        await sessions.delete_all(connection, principal)
+        return await _begin_pending(connection, browser, principal, SignInStage.NEW)
+    # Operators always need the second factor.
+    if principal.kind is PrincipalKind.OPERATOR or await second_factor.is_active(connection, principal):
+        # Attempts are not forgiven yet: a known password would allow guessing codes without end.
+        return await _begin_pending(connection, browser, principal, SignInStage.CODE)
+    return await begin_session(connection, browser, principal, proved=login.phone_proved)
 
 
 async def _begin_pending(
-    connection: Connection, account_id: AccountId, password_hash: str | None = None
+    connection: Connection,
+    browser: Browser,
+    principal: Principal,
+    stage: SignInStage,
+    password_hash: str | None = None,
 ) -> SecondFactorRequired:
+    # An operator's browser keeps one token, for the session and for what comes before it.
+    if principal.kind is PrincipalKind.OPERATOR:
+        await _end_old(connection, browser, principal)
     token = new_token()
-    await sessions.insert_pending(connection, hash_token(token), account_id, password_hash)
-    return SecondFactorRequired(token)
+    session_id = new_id(_ms(await clock.read_now(connection)))
+    await sessions.insert(
+        connection,
+        principal,
+        session_id,
+        hash_token(token),
+        browser,
+        pending=stage,
+        password_hash=password_hash,
+    )
+    return SecondFactorRequired(token, stage)
+
+
+async def count_attempt(
+    database: Database, kind: PrincipalKind, stage: SignInStage, browser: Browser, token: str
+) -> PendingSignIn | TooManyAttempts | None:
+    """Count an attempt before its code is compared, so that parallel ones cannot exceed the limit."""
+    async with database.transaction() as connection:
+        pending = await sessions.find_pending(connection, kind, stage, hash_token(token))
+        if pending is None:
+            return None
+        attempt = AttemptKind.FACTOR if pending.password_hash is None else AttemptKind.RESET_FACTOR
+        wait = await throttle.take(connection, attempt, pending.principal.subject, browser)
+        return pending if wait is None else TooManyAttempts(wait)
 
 
 async def finish_sign_in(
-    database: Database, browser: Browser, *, token: str, code: str
+    database: Database, kind: PrincipalKind, browser: Browser, *, token: str, code: str
 ) -> SignedIn | Mismatch | TooManyAttempts | None:
     """Begin a session after the second factor; None for an expired token."""
-    async with database.transaction() as connection:
-        pending = await sessions.find_pending(connection, hash_token(token))
-        if pending is None:
-            return None
-        kind = AttemptKind.FACTOR if pending.password_hash is None else AttemptKind.RESET_FACTOR
-        wait = await throttle.take(connection, kind, pending.phone, browser)
-        if wait is not None:
-            return TooManyAttempts(wait)
-    principal = _account(pending.account_id, pending.phone)
-    actor = Actor(audit_log.OWNER, browser.address)
+    pending = await count_attempt(database, kind, SignInStage.CODE, browser, token)
+    if not isinstance(pending, PendingSignIn):
+        return pending
+    principal, actor = pending.principal, pending.actor(browser.address)
     async with database.transaction() as connection:
         if not await second_factor.take(connection, principal, code, actor):
             return Mismatch(0)
         # A change of the password or the factor meanwhile has ended this sign-in; the code stays used.
-        if not await sessions.delete_pending(connection, hash_token(token)):
+        if not await sessions.delete_pending(connection, kind, hash_token(token)):
             return None
         if pending.password_hash is not None:
             await _set_forgotten(connection, principal, pending.password_hash, actor)
-        await throttle.forgive(connection, pending.phone, browser)
-        return await _begin(connection, browser, principal)
+        return await begin_session(connection, browser, principal)
 
 
 async def _set_forgotten(
     connection: Connection, principal: Principal, password_hash: str, actor: Actor
 ) -> None:
-    account_id = AccountId(principal.id)
-    await logins.set_password(connection, account_id, password_hash)
+    await logins.set_password(connection, principal, password_hash)
     await sessions.delete_all(connection, principal)
     await devices.delete_all(connection, principal.subject)
-    await notify_owner.note(connection, account_id, actor, "password changed", "after it was forgotten")
+    await notify_owner.note(connection, principal, actor, "password changed", "after it was forgotten")
 
 
 async def finish_sign_up(
@@ -176,63 +205,59 @@ async def finish_sign_up(
         verification = await verifications.lock(connection, hash_token(token))
         if verification is None:
             return None
-        assert verification.applicant is not None
-        account_id = await _open_or_take_over(
-            connection, browser, verification, verification.applicant, by_phone=tried.by_phone
-        )
-        if account_id is None:
+        principal = await _open_or_take_over(connection, browser, verification, by_phone=tried.by_phone)
+        if principal is None:
             return None
         if tried.by_phone:
-            return await _prove(connection, browser, verification, account_id)
-        await verifications.forget_email(connection, verification.id)
-        return await _begin(connection, browser, _account(account_id, verification.phone), proved=False)
+            await verifications.mark_done(connection, verification.id)
+        else:
+            await verifications.forget_email(connection, verification.id)
+        return await begin_session(connection, browser, principal, proved=tried.by_phone)
 
 
 async def _open_or_take_over(
-    connection: Connection,
-    browser: Browser,
-    verification: Verification,
-    applicant: Applicant,
-    *,
-    by_phone: bool,
-) -> AccountId | None:
-    """Return the account of a sign-up; None when the number got one since the code was sent."""
-    login = await logins.find(connection, verification.phone)
+    connection: Connection, browser: Browser, verification: Verification, *, by_phone: bool
+) -> Principal | None:
+    """Return the owner of a sign-up's account; None when the number got one since the code was sent."""
+    phone, applicant = verification.phone, verification.applicant
+    assert applicant is not None
+    login = await logins.find(connection, PrincipalKind.ACCOUNT, phone)
     if login is None:
         account_id = AccountId(new_id(_ms(await clock.read_now(connection))))
         if not await accounts.insert(
-            connection, account_id, verification.phone, applicant.name, applicant.business, RATE_LIMIT
+            connection, account_id, phone, applicant.name, applicant.business, RATE_LIMIT
         ):
             return None
         await logins.insert(
             connection, account_id, applicant.email, applicant.password_hash, phone_proved=by_phone
         )
-        return account_id
-    await logins.lock(connection, login.account_id)
-    login = await logins.find(connection, verification.phone)
+        return Principal(PrincipalKind.ACCOUNT, account_id, phone)
+    principal = login.principal
+    await logins.lock(connection, principal)
+    login = await logins.find(connection, PrincipalKind.ACCOUNT, phone)
     if login is None or login.phone_proved or not by_phone:
         return None
     if login.password_hash != applicant.password_hash:
         # Probably another person's: nothing of theirs stays.
-        await _forget_unproved(connection, _account(login.account_id, verification.phone))
-        await accounts.set_names(connection, login.account_id, applicant.name, applicant.business)
-        await logins.set_email(connection, login.account_id, applicant.email)
-        await logins.set_password(connection, login.account_id, applicant.password_hash)
-    await _mark_proved(connection, login.account_id, browser)
-    return login.account_id
+        await _forget_unproved(connection, principal)
+        await accounts.set_names(connection, principal.account_id, applicant.name, applicant.business)
+        await logins.set_email(connection, principal.account_id, applicant.email)
+        await logins.set_password(connection, principal, applicant.password_hash)
+    await _mark_proved(connection, principal, browser)
+    return principal
 
 
 async def _forget_unproved(connection: Connection, principal: Principal) -> None:
     """Delete what was set up before the phone was proved."""
-    await logins.set_email(connection, AccountId(principal.id), None)
-    await second_factors.delete(connection, AccountId(principal.id))
+    await logins.set_email(connection, principal.account_id, None)
+    await second_factors.delete(connection, principal)
     await sessions.delete_all(connection, principal)
 
 
-async def _mark_proved(connection: Connection, account_id: AccountId, browser: Browser) -> None:
-    await logins.mark_proved(connection, account_id)
+async def _mark_proved(connection: Connection, principal: Principal, browser: Browser) -> None:
+    await logins.mark_proved(connection, principal.account_id)
     await audit_log.record(
-        connection, account_id, Actor(audit_log.OWNER, browser.address), "phone number confirmed"
+        connection, principal.account_id, Actor(audit_log.OWNER, browser.address), "phone number confirmed"
     )
 
 
@@ -249,23 +274,25 @@ async def finish_reset(
     password_hash = await hash_secret(password, browser.address)
     async with database.transaction() as connection:
         verification = await verifications.lock(connection, hash_token(token))
-        login = None if verification is None else await logins.find(connection, verification.phone)
-        if verification is None or login is None:
+        if verification is None:
             return None
-        await logins.lock(connection, login.account_id)
-        login = await logins.find(connection, verification.phone) or login
+        phone = verification.phone
+        login = await logins.find(connection, PrincipalKind.ACCOUNT, phone)
+        if login is None:
+            return None
+        principal = login.principal
+        await logins.lock(connection, principal)
+        login = await logins.find(connection, PrincipalKind.ACCOUNT, phone) or login
         if login.closed:
             return AccountClosed()
-        principal = _account(login.account_id, verification.phone)
         if not login.phone_proved:
             await _forget_unproved(connection, principal)
-            await _mark_proved(connection, login.account_id, browser)
+            await _mark_proved(connection, principal, browser)
+        await verifications.mark_done(connection, verification.id)
         if await second_factor.is_active(connection, principal):
-            await verifications.mark_done(connection, verification.id)
-            return await _begin_pending(connection, login.account_id, password_hash)
-        actor = Actor(audit_log.OWNER, browser.address)
-        await _set_forgotten(connection, principal, password_hash, actor)
-        return await _prove(connection, browser, verification, login.account_id)
+            return await _begin_pending(connection, browser, principal, SignInStage.CODE, password_hash)
+        await _set_forgotten(connection, principal, password_hash, Actor(audit_log.OWNER, browser.address))
+        return await begin_session(connection, browser, principal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,38 +325,27 @@ async def _try_code(
     return Mismatch(tried.left)
 
 
-async def _prove(
-    connection: Connection, browser: Browser, verification: Verification, account_id: AccountId
-) -> SignedIn:
-    await verifications.mark_done(connection, verification.id)
-    await throttle.forgive(connection, verification.phone, browser)
-    return await _begin(connection, browser, _account(account_id, verification.phone))
-
-
-async def _begin(
+async def begin_session(
     connection: Connection, browser: Browser, principal: Principal, *, proved: bool = True
 ) -> SignedIn:
-    token = await begin_session(connection, browser, principal)
-    return SignedIn(token, await remember_device(connection, browser, principal) if proved else None)
+    """Begin a session in place of the browser's old one, and forgive failed attempts.
 
-
-async def begin_session(
-    connection: Connection, browser: Browser, principal: Principal, stage: SignInStage = SignInStage.IN
-) -> str:
-    """Begin a session in place of the browser's old one, and return its token."""
-    if browser.old_token is not None:
-        await sessions.delete(connection, principal.kind, hash_token(browser.old_token))
+    With a phone that is proved, the browser gets a token by which it is recognised, with attempts of its own.
+    """
+    await throttle.forgive(connection, principal.subject, browser)
+    await _end_old(connection, browser, principal)
     token = new_token()
     session_id = new_id(_ms(await clock.read_now(connection)))
-    await sessions.insert(connection, principal, session_id, hash_token(token), browser, stage)
-    return token
+    await sessions.insert(connection, principal, session_id, hash_token(token), browser)
+    device = new_token() if proved else None
+    if device is not None:
+        await devices.remember(connection, principal.subject, browser.device_sha256, hash_token(device))
+    return SignedIn(token, device)
 
 
-async def remember_device(connection: Connection, browser: Browser, principal: Principal) -> str:
-    """Return a new token by which this browser is recognised, with attempts of its own."""
-    device = new_token()
-    await devices.remember(connection, principal.subject, browser.device_sha256, hash_token(device))
-    return device
+async def _end_old(connection: Connection, browser: Browser, principal: Principal) -> None:
+    if browser.old_token is not None:
+        await sessions.delete(connection, principal.kind, hash_token(browser.old_token))
 
 
 async def sign_out(database: Database, kind: PrincipalKind, token: str) -> None:

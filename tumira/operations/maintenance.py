@@ -19,7 +19,7 @@ from tumira.delivery.store import latency as latencies
 from tumira.delivery.store import waiting as places
 from tumira.delivery.supervisor import LEASE_S
 from tumira.identity import code_rules
-from tumira.identity.store import attempts, devices, sessions, verifications
+from tumira.identity.store import expired
 from tumira.mail import outbox
 from tumira.operations import retention
 from tumira.operations.audit import runs
@@ -169,12 +169,7 @@ async def _erase_codes(connection: Connection, count_max: int) -> int:
 
 
 async def _forget_guests(connection: Connection) -> int:
-    return sum(
-        [
-            await store.delete_old(connection, GUESTS_PER_TURN_MAX)
-            for store in (sessions, verifications, attempts, devices)
-        ]
-    )
+    return await expired.delete_expired(connection, GUESTS_PER_TURN_MAX)
 
 
 async def _forget_uploads(connection: Connection) -> int:

@@ -221,7 +221,7 @@ async def _facts(session: OperatorSession, account: Account) -> Mapping[str, Any
     today = local_day(datetime.now(UTC))
     principal = Principal(PrincipalKind.ACCOUNT, account.id, account.phone)
     async with session.database.connection() as connection:
-        login = await logins.find(connection, account.phone)
+        login = await logins.find(connection, principal.kind, account.phone)
         email = await logins.find_email(connection, account.id)
         factor = await second_factors.find(connection, principal)
         opened = await sessions.list_sessions(connection, account.id)

@@ -1,135 +1,91 @@
 """Sign-in of operators, and the set-up of their password and second factor."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.console.session import HOME, SIGN_IN, Services, find_operator, public
+from tumira.console.session import HOME, SIGN_IN, Services
 from tumira.html import qr_code
-from tumira.html.form_body import read_fields
-from tumira.html.guards import address_of
+from tumira.html.forms import TYPED_MAX, Faults, Form, Secret, TextField
 from tumira.html.redirect import redirect
-from tumira.identity import code_rules, totp
-from tumira.identity import operators as operator_access
-from tumira.identity.operators import PasswordAccepted, SetUpCompleted
-from tumira.identity.person_rules import PASSWORD_MAX, check_password
-from tumira.identity.principal import Browser, PrincipalKind
-from tumira.identity.sign_in import SignedIn, TooManyAttempts, sign_out
-from tumira.identity.store.sessions import SignInStage
-from tumira.pricing.phone_numbers import read_phone
-from tumira.pricing.store import get_tariff
+from tumira.html.sign_in import SignInPages, begin_session, browser_of, public, too_often
+from tumira.identity import totp
+from tumira.identity.operators import SetUpCompleted, complete_set_up
+from tumira.identity.person_rules import check_password
+from tumira.identity.principal import PrincipalKind
+from tumira.identity.send_codes import hash_token
+from tumira.identity.sign_in import SecondFactorRequired, SignUpUnfinished, TooManyAttempts
+from tumira.identity.store import second_factors, sessions
+from tumira.identity.store.second_factors import Factor
+from tumira.identity.store.sessions import PendingSignIn, SignedInOperator, SignInStage
 
 CODE: Final = SIGN_IN + "/code"
-SET_UP: Final = "/operator/set-up"
-SIGN_OUT: Final = "/operator/sign-out"
+SET_UP: Final = HOME + "/set-up"
+SIGN_OUT: Final = HOME + "/sign-out"
 
 WRONG: Final = "This number and password do not belong together, or the password is too old."
 WRONG_CODE: Final = "Your device does not show this code now, or it was used before. Enter the next one."
 
-Faults = Mapping[str, str]
+
+class OperatorSignIn(SignInPages[Services, SignedInOperator]):
+    who = SignedInOperator
+    home = HOME
+    path = SIGN_IN
+    wrong = WRONG
+    wrong_code = WRONG_CODE
+
+    def lead_on(
+        self, services: Services, result: SecondFactorRequired | SignUpUnfinished, onward: str
+    ) -> Response:
+        assert isinstance(result, SecondFactorRequired), onward
+        response = redirect(SET_UP if result.stage is SignInStage.NEW else CODE)
+        services.session_cookie.set(response, result.token)
+        return response
+
+
+class OperatorSetUpForm(Form):
+    password = Secret()
+    code = TextField(cut=TYPED_MAX)
 
 
 def routes(services: Services) -> Sequence[Route]:
     return [
-        public(services, SIGN_IN, show_form),
-        public(services, SIGN_IN, enter, "POST"),
-        public(services, CODE, show_code),
-        public(services, CODE, finish, "POST"),
+        *OperatorSignIn().routes(services),
         public(services, SET_UP, show_set_up),
         public(services, SET_UP, set_up, "POST"),
-        public(services, SIGN_OUT, leave, "POST"),
     ]
 
 
-def _browser(services: Services, request: Request) -> Browser:
-    return Browser(
-        address_of(request),
-        request.headers.get("user-agent", ""),
-        services.session_cookie.read(request),
-        services.device_cookie.read(request),
-    )
-
-
-def _too_often(refused: TooManyAttempts) -> str:
-    return f"Too many attempts. Please try again in {code_rules.in_words(refused.wait)}."
-
-
-async def show_form(services: Services, request: Request) -> Response:
-    if await find_operator(services, request) is not None:
-        return redirect(HOME)
-    return services.templates.page("sign_in.html.jinja", phone="", faults={})
-
-
-async def enter(services: Services, request: Request) -> Response:
-    """Compare the password, and lead on to the second factor or to setting it up."""
-    form = await read_fields(request)
-    written, password = form.text("phone")[:40], form.raw("password")[:PASSWORD_MAX]
-    async with services.database.connection() as connection:
-        phone = read_phone(await get_tariff(connection), written)
-    # A number that cannot be one is compared like any other: nobody learns which numbers are operators.
-    result = await operator_access.sign_in(
-        services.database, _browser(services, request), phone=phone or written, password=password
-    )
-    if isinstance(result, PasswordAccepted):
-        response = redirect(SET_UP if result.stage is SignInStage.NEW else CODE)
-        services.session_cookie.set(response, result.token)
-        return response
-    if isinstance(result, TooManyAttempts):
-        faults, status = {"": _too_often(result)}, 429
-    else:
-        faults, status = {"": WRONG}, 422
-    return services.templates.page("sign_in.html.jinja", status, phone=written, faults=faults)
-
-
-async def show_code(services: Services, _request: Request) -> Response:
-    return services.templates.page("code.html.jinja", faults={})
-
-
-async def finish(services: Services, request: Request) -> Response:
-    """Begin the session of who has the second factor too."""
-    form = await read_fields(request)
+async def _find_set_up(services: Services, request: Request) -> tuple[PendingSignIn, Factor] | None:
     token = services.session_cookie.read(request)
     if token is None:
-        return redirect(SIGN_IN)
-    result = await operator_access.finish(
-        services.database, _browser(services, request), token=token, code=form.text("code")[:40]
-    )
-    if result is None:
-        return redirect(SIGN_IN)
-    if isinstance(result, SignedIn):
-        response = redirect(HOME)
-        _begin_session(services, response, result)
-        return response
-    if isinstance(result, TooManyAttempts):
-        return services.templates.page("code.html.jinja", 429, faults={"code": _too_often(result)})
-    return services.templates.page("code.html.jinja", 422, faults={"code": WRONG_CODE})
-
-
-def _begin_session(services: Services, response: Response, signed_in: SignedIn) -> None:
-    services.session_cookie.set(response, signed_in.token)
-    if signed_in.device is not None:
-        services.device_cookie.set(response, signed_in.device)
+        return None
+    async with services.database.connection() as connection:
+        pending = await sessions.find_pending(
+            connection, PrincipalKind.OPERATOR, SignInStage.NEW, hash_token(token)
+        )
+        factor = None if pending is None else await second_factors.find(connection, pending.principal)
+    return None if pending is None or factor is None else (pending, factor)
 
 
 async def show_set_up(services: Services, request: Request) -> Response:
-    return await _set_up(services, request, {})
+    return await _page(services, request, {})
 
 
-async def _set_up(services: Services, request: Request, faults: Faults, status: int = 200) -> Response:
-    token = services.session_cookie.read(request)
-    begun = None if token is None else await operator_access.begin_factor(services.database, token)
-    if begun is None:
+async def _page(services: Services, request: Request, faults: Faults, status: int = 200) -> Response:
+    found = await _find_set_up(services, request)
+    if found is None:
         return redirect(SIGN_IN)
-    operator, secret = begun
-    uri = totp.write_uri(secret, operator.phone)
+    pending, factor = found
+    uri = totp.write_uri(factor.secret, pending.principal.phone)
     return services.templates.page(
         "set_up.html.jinja",
         status,
-        name=operator.name,
-        secret=totp.write_secret(secret),
+        name=pending.name,
+        secret=totp.write_secret(factor.secret),
         uri=uri,
         picture=await qr_code.draw(uri, secret=True),
         faults=faults,
@@ -138,37 +94,26 @@ async def _set_up(services: Services, request: Request, faults: Faults, status: 
 
 async def set_up(services: Services, request: Request) -> Response:
     """Keep the password and the second factor, and show the recovery codes this once."""
-    form = await read_fields(request)
+    form = await OperatorSetUpForm.read(request)
+    found = await _find_set_up(services, request)
     token = services.session_cookie.read(request)
-    begun = None if token is None else await operator_access.begin_factor(services.database, token)
-    if begun is None or token is None:
+    if found is None or token is None:
         return redirect(SIGN_IN)
-    password = form.raw("password")
-    weak = check_password(password, begun[0].phone)
+    weak = check_password(form.password.data, found[0].principal.phone)
     if weak is not None:
-        return await _set_up(services, request, {"password": weak}, 422)
-    result = await operator_access.complete_set_up(
+        return await _page(services, request, {"password": weak}, 422)
+    result = await complete_set_up(
         services.database,
-        _browser(services, request),
+        browser_of(services, request),
         token=token,
-        password=password,
-        code=form.text("code")[:40],
+        password=form.password.data,
+        code=form.code.data,
     )
     if result is None:
         return redirect(SIGN_IN)
     if isinstance(result, SetUpCompleted):
         response = services.templates.page("moved_in.html.jinja", recovery_codes=result.recovery_codes)
-        _begin_session(services, response, result.signed_in)
-        return response
+        return begin_session(services, response, result.signed_in)
     if isinstance(result, TooManyAttempts):
-        return await _set_up(services, request, {"code": _too_often(result)}, 429)
-    return await _set_up(services, request, {"code": WRONG_CODE}, 422)
-
-
-async def leave(services: Services, request: Request) -> Response:
-    token = services.session_cookie.read(request)
-    if token is not None:
-        await sign_out(services.database, PrincipalKind.OPERATOR, token)
-    response = redirect(SIGN_IN)
-    services.session_cookie.delete(response)
-    return response
+        return await _page(services, request, {"code": too_often(result)}, 429)
+    return await _page(services, request, {"code": WRONG_CODE}, 422)

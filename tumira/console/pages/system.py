@@ -156,6 +156,6 @@ async def _operator(session: OperatorSession) -> Operator:
     operator_id = read_path_id(session.request, OPERATOR, _NO_OPERATOR)
     if operator_id == session.operator.operator_id:
         raise HTTPException(409, "You cannot do this to yourself: ask another admin")
-    async with session.database.transaction() as connection:
-        found = await operators.lock(connection, OperatorId(operator_id))
+    async with session.database.connection() as connection:
+        found = await operators.find(connection, OperatorId(operator_id))
     return or_404(found, _NO_OPERATOR)

@@ -21,7 +21,7 @@ from tumira.identity.manage_keys import (
     TooManyKeysError,
     TooManyKeysTodayError,
     create_key,
-    revoke_own_key,
+    revoke_key,
 )
 from tumira.identity.person_rules import check_name, clean_name
 
@@ -103,7 +103,7 @@ async def create(session: CustomerSession) -> Response:
 
 async def revoke(session: CustomerSession) -> Response:
     key_id = KeyId(read_path_id(session.request, KEY, _NO_KEY))
-    if not await revoke_own_key(session.database, session.account_id, key_id, actor=session.actor):
+    if not await revoke_key(session.database, key_id, owner_id=session.account_id, actor=session.actor):
         raise HTTPException(404, _NO_KEY)
     return redirect(KEYS + "?revoked=1")
 

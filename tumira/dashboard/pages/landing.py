@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.dashboard.session import Services, public
+from tumira.dashboard.session import Services
+from tumira.html.sign_in import public
 from tumira.pricing.destinations import PriceStatus, Tariff
 from tumira.pricing.store import get_tariff
 

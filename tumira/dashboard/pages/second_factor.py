@@ -1,16 +1,17 @@
 """Setting up the second factor, and turning it off."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.dashboard.pages.settings import SETTINGS, fault_of_password, requester_of
+from tumira.dashboard.pages.settings import SETTINGS, fault_of_password
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html import qr_code
-from tumira.html.form_body import read_fields
+from tumira.html.forms import TYPED_MAX, Faults, Form, Secret, TextField
 from tumira.html.redirect import redirect
+from tumira.html.sign_in import CodeForm
 from tumira.identity import second_factor, totp
 from tumira.identity.person_rules import PASSWORD_MAX
 from tumira.identity.reauthenticate import PasswordCheck
@@ -23,7 +24,13 @@ WRONG_CODE: Final = (
 )
 WRONG: Final = "The password or the code is not right. A code is good once: wait for the next one."
 
-Faults = Mapping[str, str]
+
+class OwnPasswordForm(Form):
+    password = Secret(cut=PASSWORD_MAX)
+
+
+class TurnOffForm(OwnPasswordForm):
+    code = TextField(cut=TYPED_MAX)
 
 
 def routes(services: Services) -> Sequence[Route]:
@@ -56,10 +63,9 @@ async def _page(session: CustomerSession, faults: Faults, status: int = 200) -> 
 
 
 async def begin(session: CustomerSession) -> Response:
-    """Make a secret for who knows the password."""
-    form = await read_fields(session.request)
-    password = form.raw("password")[:PASSWORD_MAX]
-    check = await second_factor.begin(session.database, requester_of(session), password)
+    """Make a secret for an owner who knows the password."""
+    form = await OwnPasswordForm.read(session.request)
+    check = await second_factor.begin(session.database, session.requester, form.password.data)
     if check is not PasswordCheck.RIGHT:
         fault, status = fault_of_password(check)
         return await _page(session, {"password": fault}, status)
@@ -67,23 +73,17 @@ async def begin(session: CustomerSession) -> Response:
 
 
 async def confirm(session: CustomerSession) -> Response:
-    form = await read_fields(session.request)
-    recovery_codes = await second_factor.confirm(
-        session.database, requester_of(session), form.text("code")[:40], session.actor
-    )
+    form = await CodeForm.read(session.request)
+    recovery_codes = await second_factor.confirm(session.database, session.requester, form.code.data)
     if recovery_codes is None:
         return await _page(session, {"code": WRONG_CODE}, 422)
     return session.page("second_factor_codes.html.jinja", recovery_codes=recovery_codes)
 
 
 async def turn_off(session: CustomerSession) -> Response:
-    form = await read_fields(session.request)
+    form = await TurnOffForm.read(session.request)
     check = await second_factor.turn_off(
-        session.database,
-        requester_of(session),
-        form.raw("password")[:PASSWORD_MAX],
-        form.text("code")[:40],
-        session.actor,
+        session.database, session.requester, form.password.data, form.code.data
     )
     if check is not PasswordCheck.RIGHT:
         fault, status = fault_of_password(check, WRONG)

@@ -1,8 +1,8 @@
 """Account settings: profile, password, sessions, limits, refused texts, and closing the account."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -10,23 +10,18 @@ from starlette.routing import Route
 
 from tumira import audit_log
 from tumira.accounts import store as accounts
-from tumira.accounts.store import Account
 from tumira.content import store as content_store
 from tumira.content.store import ContentRefusal
 from tumira.core import money
-from tumira.core.ids import read_id, write_id
-from tumira.dashboard.session import CustomerSession, Services, private
+from tumira.core.ids import write_id
+from tumira.dashboard.session import CustomerSession, Private, Services, private
 from tumira.html.form_body import read_fields
-from tumira.html.forms import Amount, Faults, Flag, Form, Secret, TextField, at_most, needed
-from tumira.html.guards import address_of
+from tumira.html.forms import Amount, Faults, Flag, Form, Secret, TextField, at_most, needed, read_path_id
 from tumira.html.redirect import redirect
-from tumira.identity import browsers
-from tumira.identity import profile as manage_login
+from tumira.identity import browsers, profile
 from tumira.identity.person_rules import PASSWORD_MAX, check_email, check_name, check_password, clean_name
-from tumira.identity.profile import ReviewOutcome, SpendLimits
-from tumira.identity.reauthenticate import PasswordCheck, Requester
+from tumira.identity.reauthenticate import PasswordCheck
 from tumira.identity.store import logins, second_factors, sessions
-from tumira.identity.store.logins import Contact
 
 SETTINGS: Final = "/dashboard/settings"
 CHANGES: Final = SETTINGS + "/changes"
@@ -38,8 +33,6 @@ CHANGES_SHOWN: Final = 50
 NOTE_MAX: Final = 500
 TEXT_MAX: Final = 2_000
 CLOSE_WORD: Final = "CLOSE"
-# Above all numbers that a change can have.
-_LATEST: Final = 2**63 - 1
 _DIGEST_BYTES: Final = 32
 
 WRONG_PASSWORD: Final = "This is not your password."  # noqa: S105 - what is said about one
@@ -58,6 +51,9 @@ DONE: Final = {
 }
 
 
+AnyForm = TypeVar("AnyForm", bound=Form)
+
+
 class ProfileForm(Form):
     name = TextField(check_name, clean=clean_name)
     business = TextField(check_name, clean=clean_name)
@@ -72,7 +68,7 @@ class PasswordForm(Form):
     new_password = Secret()
 
 
-class LimitsForm(Form):
+class SpendLimitsForm(Form):
     call_limit = Amount()
     daily_limit = Amount()
 
@@ -82,7 +78,7 @@ class NoticeForm(Form):
     by_mail = Flag()
 
 
-class ReviewForm(Form):
+class RefusalReviewForm(Form):
     text = TextField(
         lambda text: None if text.strip() else "Paste the text that was refused.", clean=str, cut=TEXT_MAX
     )
@@ -98,13 +94,13 @@ class CloseForm(Form):
 def routes(services: Services) -> Sequence[Route]:
     return [
         private(services, SETTINGS, show),
-        private(services, SETTINGS + "/profile", change_profile, "POST"),
-        private(services, SETTINGS + "/email", change_email, "POST"),
+        private(services, SETTINGS + "/profile", saving(ProfileForm, "profile", change_profile), "POST"),
+        private(services, SETTINGS + "/email", saving(EmailForm, "email", change_email), "POST"),
         private(services, SETTINGS + "/password", change_password, "POST"),
         private(services, SETTINGS + "/sessions/others", end_others, "POST"),
         private(services, SETTINGS + "/sessions/{id}", end_session, "POST"),
-        private(services, SETTINGS + "/limits", change_limits, "POST"),
-        private(services, SETTINGS + "/notice", change_notice, "POST"),
+        private(services, SETTINGS + "/limits", saving(SpendLimitsForm, "limits", change_limits), "POST"),
+        private(services, SETTINGS + "/notice", saving(NoticeForm, "notice", change_notice), "POST"),
         private(services, REVIEW, show_review),
         private(services, REVIEW, ask_review, "POST"),
         private(services, SETTINGS + "/close", close, "POST"),
@@ -112,26 +108,9 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-def requester_of(session: CustomerSession) -> Requester:
-    """Return who has to enter their password again."""
-    return Requester(session.account_id, session.customer.phone, address_of(session.request))
-
-
 def fault_of_password(check: PasswordCheck, wrong: str = WRONG_PASSWORD) -> tuple[str, int]:
     """Return the message and the status for a password that was not accepted."""
     return (TOO_OFTEN, 429) if check is PasswordCheck.TOO_OFTEN else (wrong, 422)
-
-
-def _fill(account: Account, contact: Contact) -> dict[str, str | bool]:
-    return {
-        "name": account.name,
-        "business": account.business,
-        "email": contact.email or "",
-        "call_limit": _write(account.call_limit),
-        "daily_limit": _write(account.daily_limit),
-        "low_balance": _write(account.low_balance),
-        "by_mail": contact.low_balance_mail,
-    }
 
 
 def _write(amount: Decimal | None) -> str:
@@ -152,15 +131,25 @@ async def _page(
     account_id = session.account_id
     async with session.database.connection() as connection:
         account = await accounts.find(connection, account_id)
-        contact = await logins.get_contact(connection, account_id)
+        contact = await logins.find_contact(connection, account_id)
         factor = await second_factors.find(connection, session.customer.principal)
         opened = await sessions.list_sessions(connection, account_id)
         refused = await content_store.list_latest(connection, account_id, REFUSALS_SHOWN)
     assert account is not None
+    assert contact is not None, "who signs in has a login"
     return session.page(
         "settings.html.jinja",
         status,
-        filled=_fill(account, contact) | written,
+        filled={
+            "name": account.name,
+            "business": account.business,
+            "email": contact.email or "",
+            "call_limit": _write(account.call_limit),
+            "daily_limit": _write(account.daily_limit),
+            "low_balance": _write(account.low_balance),
+            "by_mail": contact.low_balance_mail,
+        }
+        | written,
         faults=faults,
         said=DONE.get(done),
         factor=factor if factor is not None and factor.since is not None else None,
@@ -173,24 +162,38 @@ def _done(what: str, section: str) -> Response:
     return redirect(f"{SETTINGS}?done={what}#{section}")
 
 
-async def change_profile(session: CustomerSession) -> Response:
-    form = await ProfileForm.read(session.request)
-    if form.faults:
-        return await _page(session, form.faults, 422, **form.filled)
-    await manage_login.change_names(
-        session.database, session.account_id, form.name.data, form.business.data, session.actor
-    )
-    return _done("profile", "profile")
+def saving(
+    form_type: type[AnyForm], what: str, save: Callable[[CustomerSession, AnyForm], Awaitable[None]]
+) -> Private:
+    """Return the handler of a form that is saved, or shown again beside its faults."""
+
+    async def answer(session: CustomerSession) -> Response:
+        form = await form_type.read(session.request)
+        if form.faults:
+            return await _page(session, form.faults, 422, **form.filled)
+        await save(session, form)
+        return _done(what, "contact" if what == "email" else what)
+
+    return answer
 
 
-async def change_email(session: CustomerSession) -> Response:
-    form = await EmailForm.read(session.request)
-    if form.faults:
-        return await _page(session, form.faults, 422, **form.filled)
-    await manage_login.change_email(
-        session.database, session.account_id, form.email.data or None, session.actor
+async def change_profile(session: CustomerSession, form: ProfileForm) -> None:
+    await profile.change_names(session.database, session.requester, form.name.data, form.business.data)
+
+
+async def change_email(session: CustomerSession, form: EmailForm) -> None:
+    await profile.change_email(session.database, session.requester, form.email.data or None)
+
+
+async def change_limits(session: CustomerSession, form: SpendLimitsForm) -> None:
+    await profile.change_limits(
+        session.database, session.requester, form.call_limit.data, form.daily_limit.data
     )
-    return _done("email", "contact")
+
+
+async def change_notice(session: CustomerSession, form: NoticeForm) -> None:
+    below = form.low_balance.data or Decimal(0)
+    await profile.change_notice(session.database, session.requester, below, by_mail=form.by_mail.data)
 
 
 async def change_password(session: CustomerSession) -> Response:
@@ -200,9 +203,7 @@ async def change_password(session: CustomerSession) -> Response:
     weak = check_password(new, customer.name, customer.business, customer.phone)
     if weak is not None:
         return await _page(session, {"new_password": weak}, 422)
-    check = await manage_login.change_password(
-        session.database, requester_of(session), customer.session_id, old, new, session.actor
-    )
+    check = await profile.change_password(session.database, session.requester, customer.session_id, old, new)
     if check is not PasswordCheck.RIGHT:
         fault, status = fault_of_password(check)
         return await _page(session, {"current_password": fault}, status)
@@ -211,44 +212,17 @@ async def change_password(session: CustomerSession) -> Response:
 
 async def end_session(session: CustomerSession) -> Response:
     await read_fields(session.request)
-    session_id = read_id(SESSION, str(session.request.path_params["id"]))
-    if session_id is None or not await manage_login.end_session(
-        session.database, session.account_id, session_id, session.actor
-    ):
-        raise HTTPException(404, "There is no such session; it may have ended already")
+    missing = "There is no such session; it may have ended already"
+    session_id = read_path_id(session.request, SESSION, missing)
+    if not await profile.end_session(session.database, session.requester, session_id):
+        raise HTTPException(404, missing)
     return _done("session", "sessions")
 
 
 async def end_others(session: CustomerSession) -> Response:
     await read_fields(session.request)
-    customer = session.customer
-    await manage_login.end_other_sessions(
-        session.database, customer.account_id, customer.session_id, session.actor
-    )
+    await profile.end_other_sessions(session.database, session.requester, session.customer.session_id)
     return _done("sessions", "sessions")
-
-
-async def change_limits(session: CustomerSession) -> Response:
-    form = await LimitsForm.read(session.request)
-    if form.faults:
-        return await _page(session, form.faults, 422, **form.filled)
-    limits = SpendLimits(form.call_limit.data, form.daily_limit.data)
-    await manage_login.change_limits(session.database, session.account_id, limits, session.actor)
-    return _done("limits", "limits")
-
-
-async def change_notice(session: CustomerSession) -> Response:
-    form = await NoticeForm.read(session.request)
-    if form.faults:
-        return await _page(session, form.faults, 422, **form.filled)
-    await manage_login.change_notice(
-        session.database,
-        session.account_id,
-        form.low_balance.data or Decimal(0),
-        session.actor,
-        by_mail=form.by_mail.data,
-    )
-    return _done("notice", "notice")
 
 
 async def show_review(session: CustomerSession) -> Response:
@@ -282,18 +256,17 @@ def _review(
 
 
 async def ask_review(session: CustomerSession) -> Response:
-    form = await ReviewForm.read(session.request)
+    form = await RefusalReviewForm.read(session.request)
     refusal = await _refusal(session)
     if not form.faults:
-        asked = await manage_login.ask_review(
+        if await profile.ask_review(
             session.database,
             session.account_id,
             refusal.digest,
             form.text.data,
             form.note.data,
             session.actor,
-        )
-        if asked is ReviewOutcome.DONE:
+        ):
             return _done("review", "refusals")
         form.faults["text"] = "This is not the text that was refused; paste it as it was sent."
     return _review(session, refusal, form.faults, 422, **form.filled)
@@ -303,9 +276,7 @@ async def close(session: CustomerSession) -> Response:
     form = await CloseForm.read(session.request)
     if form.faults:
         return await _page(session, form.faults, 422)
-    check = await manage_login.close_account(
-        session.database, requester_of(session), form.password_to_close.data, session.actor
-    )
+    check = await profile.close_account(session.database, session.requester, form.password_to_close.data)
     if check is not PasswordCheck.RIGHT:
         fault, status = fault_of_password(check)
         return await _page(session, {"password_to_close": fault}, status)
@@ -317,7 +288,11 @@ async def close(session: CustomerSession) -> Response:
 
 async def show_changes(session: CustomerSession) -> Response:
     text = session.request.query_params.get("before", "")
-    before = int(text) if text.isascii() and text.isdigit() and len(text) < len(str(_LATEST)) else _LATEST
+    before = (
+        int(text)
+        if text.isascii() and text.isdigit() and len(text) < len(str(audit_log.LATEST))
+        else audit_log.LATEST
+    )
     async with session.database.connection() as connection:
         found = await audit_log.list_before(connection, session.account_id, before, CHANGES_SHOWN + 1)
     shown = found[:CHANGES_SHOWN]
@@ -326,5 +301,5 @@ async def show_changes(session: CustomerSession) -> Response:
         changes=shown,
         owner=audit_log.OWNER,
         older=shown[-1].id if len(found) > CHANGES_SHOWN else None,
-        is_latest=before == _LATEST,
+        is_latest=before == audit_log.LATEST,
     )

@@ -1,35 +1,31 @@
 """Sign-up of a business, with a code that verifies its phone number."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.dashboard.session import HOME, SIGN_IN, VERIFY, Services, find_customer, public
-from tumira.html.form_body import read_fields
-from tumira.html.guards import address_of
+from tumira.dashboard.session import HOME, SIGN_IN, VERIFY, Services, find_customer
+from tumira.html.forms import TYPED_MAX, Faults, Form, Secret, TextField
 from tumira.html.redirect import redirect
+from tumira.html.sign_in import begin_session, browser_of, find_phone, public
 from tumira.identity import code_rules, send_codes
 from tumira.identity.person_rules import check_email, check_name, check_password, clean_name
-from tumira.identity.principal import Browser
+from tumira.identity.principal import PrincipalKind
 from tumira.identity.send_codes import CodeSent, CodeThrottled, SignUpDetails, hash_token
 from tumira.identity.sign_in import (
     CodeExpired,
     Mismatch,
     SignedIn,
     SignUpUnfinished,
-    TooManyAttempts,
     finish_sign_up,
     sign_in,
 )
 from tumira.identity.store import verifications
 from tumira.identity.store.sessions import SignedInCustomer
 from tumira.identity.store.verifications import Purpose, Verification
-from tumira.pricing.phone_numbers import read_phone
-from tumira.pricing.store import get_tariff
 
 SIGN_UP: Final = "/dashboard/sign-up"
 AGAIN: Final = "/dashboard/verify/again"
@@ -41,7 +37,27 @@ PHONE_FAULT: Final = (
 )
 NOT_A_CODE: Final = "The code has six digits."
 
-Faults = Mapping[str, str]
+
+class SignUpForm(Form):
+    name = TextField(check_name, clean=clean_name)
+    business = TextField(check_name, clean=clean_name)
+    phone = TextField(cut=TYPED_MAX)
+    email = TextField(lambda email: check_email(email) if email else None, cut=300)
+    password = Secret()
+
+
+class SixDigits(TextField):
+    """A code that was sent to a phone or by e-mail."""
+
+    def convert(self, text: str) -> str:
+        code = code_rules.read_code(text)
+        if code is None:
+            raise ValueError(NOT_A_CODE)
+        return code
+
+
+class SixDigitsForm(Form):
+    code = SixDigits()
 
 
 def routes(services: Services) -> Sequence[Route]:
@@ -55,96 +71,56 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Filled:
-    """The form as it was filled in."""
-
-    name: str = ""
-    business: str = ""
-    phone: str = ""
-    email: str = ""
-
-
 async def show_form(services: Services, request: Request) -> Response:
     if await find_customer(services, request) is not None:
         return redirect(HOME)
-    return _form(services, _Filled(), {})
-
-
-def _form(services: Services, filled: _Filled, faults: Faults, status: int = 200) -> Response:
-    return services.templates.page("sign_up.html.jinja", status, filled=filled, faults=faults)
+    return services.templates.page("sign_up.html.jinja", filled={}, faults={})
 
 
 async def create(services: Services, request: Request) -> Response:
-    form = await read_fields(request)
-    filled = _Filled(
-        clean_name(form.text("name")),
-        clean_name(form.text("business")),
-        form.text("phone")[:40],
-        form.text("email")[:300],
-    )
-    async with services.database.connection() as connection:
-        phone = read_phone(await get_tariff(connection), filled.phone)
-    faults = _faults(filled, phone, form.raw("password"))
-    if faults or phone is None:
-        return _form(services, filled, faults, 422)
+    form = await SignUpForm.read(request)
+    name, business, password = form.name.data, form.business.data, form.password.data
+
+    def refuse(faults: Faults, status: int) -> Response:
+        return services.templates.page("sign_up.html.jinja", status, filled=form.filled, faults=faults)
+
+    phone = await find_phone(services, form.phone.data)
+    if phone is None:
+        form.faults["phone"] = PHONE_FAULT
+    weak = check_password(password, name, business, phone or "")
+    if weak is not None:
+        form.faults["password"] = weak
+    if form.faults or phone is None:
+        return refuse(form.faults, 422)
+    browser = browser_of(services, request)
     started = await send_codes.start_sign_up(
         services.database,
         services.code_limits,
-        browser_of(services, request),
+        browser,
         phone=phone,
-        details=SignUpDetails(filled.name, filled.business, filled.email or None, form.raw("password")),
+        details=SignUpDetails(name, business, form.email.data or None, password),
         token=services.verification_cookie.read(request),
     )
     if isinstance(started, CodeThrottled):
         # The first of two clicks began it and sent the code, and nobody read its answer.
         begun_before = await sign_in(
-            services.database, browser_of(services, request), phone=phone, password=form.raw("password")
+            services.database, PrincipalKind.ACCOUNT, browser, phone=phone, password=password
         )
         if not isinstance(begun_before, SignUpUnfinished):
-            return _form(services, filled, {"": too_many_codes(started)}, 429)
+            return refuse({"": too_many_codes(started)}, 429)
         started = CodeSent(begun_before.token)
-    response = redirect(VERIFY)
-    services.verification_cookie.set(response, started.token)
+    return ask_for_code(services, VERIFY, started.token)
+
+
+def ask_for_code(services: Services, page: str, token: str) -> Response:
+    """Lead to the page where the code is asked for that was sent."""
+    response = redirect(page)
+    services.verification_cookie.set(response, token)
     return response
-
-
-def _faults(filled: _Filled, phone: str | None, password: str) -> Faults:
-    found = {
-        "name": check_name(filled.name),
-        "business": check_name(filled.business),
-        "phone": PHONE_FAULT if phone is None else None,
-        "email": check_email(filled.email) if filled.email else None,
-        "password": check_password(password, filled.name, filled.business, phone or ""),
-    }
-    return {name: fault for name, fault in found.items() if fault is not None}
 
 
 def too_many_codes(wait: CodeThrottled) -> str:
     return f"Too many codes were asked for. Please try again in {code_rules.in_words(wait.wait)}."
-
-
-def too_often(refused: TooManyAttempts) -> str:
-    return f"Too many attempts. Please try again in {code_rules.in_words(refused.wait)}."
-
-
-def browser_of(services: Services, request: Request) -> Browser:
-    """Return who is at the browser, as far as anybody can tell."""
-    return Browser(
-        address_of(request),
-        request.headers.get("user-agent", ""),
-        services.session_cookie.read(request),
-        services.device_cookie.read(request),
-    )
-
-
-def begin_session(services: Services, signed_in: SignedIn, onward: str) -> Response:
-    """Set the cookies of the session and of the known device."""
-    response = redirect(onward)
-    services.session_cookie.set(response, signed_in.token)
-    if signed_in.device is not None:
-        services.device_cookie.set(response, signed_in.device)
-    return response
 
 
 async def begun(services: Services, request: Request, purpose: Purpose) -> Verification | None:
@@ -190,23 +166,21 @@ async def confirm(services: Services, request: Request) -> Response:
     )
     if isinstance(started, CodeThrottled):
         return _confirm_form(services, customer, {"": too_many_codes(started)}, 429)
-    response = redirect(VERIFY)
-    services.verification_cookie.set(response, started.token)
-    return response
+    return ask_for_code(services, VERIFY, started.token)
 
 
 async def verify(services: Services, request: Request) -> Response:
-    form = await read_fields(request)
+    form = await SixDigitsForm.read(request)
     verification = await begun(services, request, Purpose.SIGN_UP)
     token = services.verification_cookie.read(request)
     if verification is None or token is None:
         return redirect(SIGN_UP)
-    code = code_rules.read_code(form.raw("code"))
-    if code is None:
-        return _code_form(services, verification, {"code": NOT_A_CODE}, 422)
-    result = await finish_sign_up(services.database, browser_of(services, request), token=token, code=code)
+    if form.faults:
+        return _code_form(services, verification, form.faults, 422)
+    browser = browser_of(services, request)
+    result = await finish_sign_up(services.database, browser, token=token, code=form.code.data)
     if isinstance(result, SignedIn):
-        response = begin_session(services, result, HOME)
+        response = begin_session(services, redirect(HOME), result)
         # By e-mail alone the number is not proved yet: the code of the text can still be entered.
         if result.device is not None:
             services.verification_cookie.delete(response)

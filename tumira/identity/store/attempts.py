@@ -1,6 +1,5 @@
 """Failed attempts at passwords and codes, counted by kind, number and address."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -23,16 +22,6 @@ class AttemptKind(StrEnum):
     CORRECTION = "correction"
     # Any of these in a browser where the owner has signed in before.
     DEVICE = "device"
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """The attempts of one caller; `origin` is an address or a known browser."""
-
-    kind: AttemptKind
-    phone: str
-    origin: str
-    limits: AttemptLimits
 
 
 # Attempts for the same number, or from the same origin, are counted one after the other.
@@ -65,9 +54,13 @@ SQL_INSERT: Final = Statement(
 )
 
 
-async def take(connection: Connection, budget: Budget) -> timedelta | None:
-    """Count an attempt before its result is known; or return how long the next one has to wait."""
-    kind, phone, origin, limits = budget.kind.value, budget.phone, budget.origin, budget.limits
+async def take(
+    connection: Connection, kind: AttemptKind, phone: str, origin: str, limits: AttemptLimits
+) -> timedelta | None:
+    """Count an attempt before its result is known; or return how long the next one has to wait.
+
+    `origin` is an address or a known browser.
+    """
     await SQL_LOCK.rows(connection, phone=phone, origin=origin)
     row = await SQL_COUNT.row(connection, kind=kind, phone=phone, origin=origin, window=limits.window)
     assert row is not None
@@ -93,23 +86,3 @@ SQL_FORGIVE: Final = Statement("DELETE FROM attempts WHERE phone = %(phone)s AND
 
 async def forgive(connection: Connection, phone: str, origin: str) -> None:
     await SQL_FORGIVE.rows(connection, phone=phone, origin=origin)
-
-
-SQL_DELETE_OLD: Final = Statement("""
-WITH old AS MATERIALIZED (
-    SELECT id
-      FROM attempts
-     WHERE at < clock_timestamp() - interval '1 day'
-     ORDER BY at
-     LIMIT %(count_max)s
-       FOR UPDATE SKIP LOCKED
-), deleted AS (
-    DELETE FROM attempts WHERE id = ANY(ARRAY(SELECT id FROM old))
-)
-SELECT count(*) FROM old
-""")
-
-
-async def delete_old(connection: Connection, count_max: int) -> int:
-    """Delete attempts older than a day, and return how many."""
-    return int(await SQL_DELETE_OLD.value(connection, count_max=count_max))

@@ -58,22 +58,3 @@ SQL_DELETE_ALL: Final = Statement("DELETE FROM devices WHERE phone = %(phone)s")
 
 async def delete_all(connection: Connection, phone: str) -> None:
     await SQL_DELETE_ALL.rows(connection, phone=phone)
-
-
-SQL_DELETE_OLD: Final = Statement(f"""
-WITH old AS MATERIALIZED (
-    SELECT phone, token_sha256
-      FROM devices
-     WHERE seen_at < clock_timestamp() - interval '{DAYS_KEPT} days'
-     ORDER BY seen_at
-     LIMIT %(count_max)s
-), deleted AS (
-    DELETE FROM devices d USING old WHERE (d.phone, d.token_sha256) = (old.phone, old.token_sha256)
-)
-SELECT count(*) FROM old
-""")  # noqa: S608 - only constants are put in
-
-
-async def delete_old(connection: Connection, count_max: int) -> int:
-    """Delete browsers without a sign-in for `DAYS_KEPT` days, and return how many."""
-    return int(await SQL_DELETE_OLD.value(connection, count_max=count_max))

@@ -1,47 +1,70 @@
-"""Logins of accounts: password, proof of the phone, and e-mail address."""
+"""Logins of accounts and operators: password, proof of the phone, and e-mail address."""
 
 from dataclasses import dataclass
 from typing import Final
 
 from tumira.core.ids import AccountId
+from tumira.identity.principal import Principal, PrincipalKind
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """An account's password, hashed; None until its owner has chosen one."""
+    """A principal's password, hashed; None until they have chosen one, or once a one-time one expired."""
 
-    account_id: AccountId
+    principal: Principal
     password_hash: str | None
-    # Whether its owner has closed the account.
+    # Whether the owner of an account has closed it.
     closed: bool
     # Whether a code that was sent to the phone was entered; an operator vouches for an account they opened.
     phone_proved: bool
+    # Whether the password is valid once: for choosing another and setting up the second factor.
+    is_one_time: bool
 
 
-SQL_FIND: Final = Statement("""
-SELECT a.id, l.password_hash, a.closed_at IS NOT NULL, l.account_id IS NULL OR l.phone_proved_at IS NOT NULL
+_OPERATOR_HASH: Final = "CASE WHEN one_time_until < clock_timestamp() THEN NULL ELSE password_hash END"
+
+SQL_FIND: Final = {
+    PrincipalKind.ACCOUNT: Statement("""
+SELECT a.id, l.password_hash, a.closed_at IS NOT NULL AS closed,
+       l.account_id IS NULL OR l.phone_proved_at IS NOT NULL AS phone_proved, false AS is_one_time
   FROM accounts a
   LEFT JOIN logins l ON l.account_id = a.id
  WHERE a.phone = %(phone)s
-""")
+"""),
+    PrincipalKind.OPERATOR: Statement(f"""
+SELECT id, {_OPERATOR_HASH} AS password_hash, false AS closed, true AS phone_proved,
+       one_time_until IS NOT NULL AS is_one_time
+  FROM operators
+ WHERE phone = %(phone)s
+   AND removed_at IS NULL
+"""),  # noqa: S608 - only constants are put in
+}
 
 
-async def find(connection: Connection, phone: str) -> Login | None:
-    """Return the login of a number's account; None when there is no account."""
-    row = await SQL_FIND.row(connection, phone=phone)
-    return None if row is None else Login(*row)
+async def find(connection: Connection, kind: PrincipalKind, phone: str) -> Login | None:
+    """Return the login of a number; None when it has no account, or no operator."""
+    row = await SQL_FIND[kind].row(connection, phone=phone)
+    if row is None:
+        return None
+    principal_id, *rest = row
+    return Login(Principal(kind, principal_id, phone), *rest)
 
 
-SQL_LOCK: Final = Statement(
-    "SELECT password_hash FROM logins WHERE account_id = %(account_id)s FOR NO KEY UPDATE"
-)
+SQL_LOCK: Final = {
+    PrincipalKind.ACCOUNT: Statement(
+        "SELECT password_hash FROM logins WHERE account_id = %(id)s FOR NO KEY UPDATE"
+    ),
+    PrincipalKind.OPERATOR: Statement(
+        f"SELECT {_OPERATOR_HASH} FROM operators WHERE id = %(id)s AND removed_at IS NULL FOR NO KEY UPDATE"  # noqa: S608
+    ),
+}
 
 
-async def lock(connection: Connection, account_id: AccountId) -> str | None:
-    """Lock an account's login until the commit, and return the hashed password."""
-    password_hash: str | None = await SQL_LOCK.value(connection, account_id=account_id)
+async def lock(connection: Connection, principal: Principal) -> str | None:
+    """Lock the password and the second factor until the commit, and return the hashed password."""
+    password_hash: str | None = await SQL_LOCK[principal.kind].value(connection, id=principal.id)
     return password_hash
 
 
@@ -78,17 +101,22 @@ async def mark_proved(connection: Connection, account_id: AccountId) -> None:
     await SQL_MARK_PROVED.rows(connection, account_id=account_id)
 
 
-SQL_SET_PASSWORD: Final = Statement("""
+SQL_SET_PASSWORD: Final = {
+    PrincipalKind.ACCOUNT: Statement("""
 INSERT INTO logins (account_id, password_hash)
-VALUES (%(account_id)s, %(password_hash)s)
+VALUES (%(id)s, %(password_hash)s)
     ON CONFLICT (account_id) DO UPDATE
    SET password_hash = excluded.password_hash, changed_at = clock_timestamp()
-""")
+"""),
+    PrincipalKind.OPERATOR: Statement(
+        "UPDATE operators SET password_hash = %(password_hash)s, one_time_until = NULL WHERE id = %(id)s"
+    ),
+}
 
 
-async def set_password(connection: Connection, account_id: AccountId, password_hash: str) -> None:
-    """Set an account's first password or another."""
-    await SQL_SET_PASSWORD.rows(connection, account_id=account_id, password_hash=password_hash)
+async def set_password(connection: Connection, principal: Principal, password_hash: str) -> None:
+    """Set the first password that a principal chose, or another."""
+    await SQL_SET_PASSWORD[principal.kind].rows(connection, id=principal.id, password_hash=password_hash)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,32 +127,20 @@ class Contact:
     low_balance_mail: bool
 
 
-SQL_GET_CONTACT: Final = Statement(
+SQL_FIND_CONTACT: Final = Statement(
     "SELECT email, low_balance_mail FROM logins WHERE account_id = %(account_id)s"
 )
 
 
-async def get_contact(connection: Connection, account_id: AccountId) -> Contact:
-    row = await SQL_GET_CONTACT.row(connection, account_id=account_id)
-    assert row is not None, "who signs in has a login"
-    return Contact(*row)
-
-
-SQL_EXISTS: Final = Statement("SELECT EXISTS (SELECT FROM logins WHERE account_id = %(account_id)s)")
-
-
-async def exists(connection: Connection, account_id: AccountId) -> bool:
-    """Tell whether the owner of an account can sign in to the dashboard."""
-    return bool(await SQL_EXISTS.value(connection, account_id=account_id))
-
-
-SQL_FIND_EMAIL: Final = Statement("SELECT email FROM logins WHERE account_id = %(account_id)s")
+async def find_contact(connection: Connection, account_id: AccountId) -> Contact | None:
+    """Return how an owner is reached; None while nobody can sign in to the account."""
+    row = await SQL_FIND_CONTACT.row(connection, account_id=account_id)
+    return None if row is None else Contact(*row)
 
 
 async def find_email(connection: Connection, account_id: AccountId) -> str | None:
-    """Return the owner's e-mail address; None when none was given, or no owner ever signed in."""
-    email: str | None = await SQL_FIND_EMAIL.value(connection, account_id=account_id)
-    return email
+    contact = await find_contact(connection, account_id)
+    return None if contact is None else contact.email
 
 
 SQL_SET_EMAIL: Final = Statement("UPDATE logins SET email = %(email)s WHERE account_id = %(account_id)s")

@@ -63,14 +63,11 @@ async def find_by_phone(connection: Connection, phone: str) -> Operator | None:
     return None if row is None else _operator(row)
 
 
-SQL_LOCK: Final = Statement(
-    _SELECT + "WHERE o.id = %(operator_id)s AND o.removed_at IS NULL FOR NO KEY UPDATE OF o"
-)
+SQL_FIND: Final = Statement(_SELECT + "WHERE o.id = %(operator_id)s AND o.removed_at IS NULL")
 
 
-async def lock(connection: Connection, operator_id: OperatorId) -> Operator | None:
-    """Lock an operator who is not removed: changes of code, password or role wait for the commit."""
-    row = await SQL_LOCK.row(connection, operator_id=operator_id)
+async def find(connection: Connection, operator_id: OperatorId) -> Operator | None:
+    row = await SQL_FIND.row(connection, operator_id=operator_id)
     return None if row is None else _operator(row)
 
 
@@ -120,8 +117,7 @@ async def insert(
 
 SQL_RESET: Final = Statement("""
 UPDATE operators
-   SET password_hash = %(password_hash)s, one_time_until = clock_timestamp() + %(valid_for)s::interval,
-       totp_secret = NULL, totp_last_step = 0
+   SET password_hash = %(password_hash)s, one_time_until = clock_timestamp() + %(valid_for)s::interval
  WHERE id = %(operator_id)s
 """)
 
@@ -129,53 +125,16 @@ UPDATE operators
 async def reset(
     connection: Connection, operator_id: OperatorId, password_hash: str, valid_for: timedelta
 ) -> None:
-    """Set a new one-time password, and delete the second factor."""
+    """Set a new one-time password."""
     await SQL_RESET.rows(
         connection, operator_id=operator_id, password_hash=password_hash, valid_for=valid_for
     )
 
 
 SQL_MARK_REMOVED: Final = Statement(
-    "UPDATE operators SET removed_at = clock_timestamp(), totp_secret = NULL WHERE id = %(operator_id)s"
+    "UPDATE operators SET removed_at = clock_timestamp() WHERE id = %(operator_id)s"
 )
 
 
 async def mark_removed(connection: Connection, operator_id: OperatorId) -> None:
     await SQL_MARK_REMOVED.rows(connection, operator_id=operator_id)
-
-
-SQL_DELETE_SECRET: Final = Statement(
-    "UPDATE operators SET totp_secret = NULL, totp_last_step = 0 WHERE id = %(operator_id)s"
-)
-
-
-async def delete_secret(connection: Connection, operator_id: OperatorId) -> None:
-    await SQL_DELETE_SECRET.rows(connection, operator_id=operator_id)
-
-
-SQL_BEGIN_FACTOR: Final = Statement("""
-UPDATE operators SET totp_secret = coalesce(totp_secret, %(secret)s) WHERE id = %(operator_id)s
-RETURNING totp_secret
-""")
-
-
-async def begin_factor(connection: Connection, operator_id: OperatorId, secret: bytes) -> bytes:
-    """Keep a secret for the operator's device, and return it, or the secret that was kept before."""
-    kept: bytes = await SQL_BEGIN_FACTOR.value(connection, operator_id=operator_id, secret=secret)
-    return kept
-
-
-SQL_COMPLETE_SET_UP: Final = Statement("""
-UPDATE operators
-   SET password_hash = %(password_hash)s, one_time_until = NULL, totp_last_step = %(step)s
- WHERE id = %(operator_id)s
-""")
-
-
-async def complete_set_up(
-    connection: Connection, operator_id: OperatorId, password_hash: str, step: int
-) -> None:
-    """Keep the password that an operator chose, now that a code of the device was entered."""
-    await SQL_COMPLETE_SET_UP.rows(
-        connection, operator_id=operator_id, password_hash=password_hash, step=step
-    )

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from tumira.core.ids import AccountId
 from tumira.identity.principal import Principal, PrincipalKind
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
@@ -28,13 +27,27 @@ class Factor:
 class _Statements:
     """The statements for one kind of principal, which differ by the names of tables and columns."""
 
-    def __init__(self, *, logins: str, key: str, since: str, codes: str, owner: str) -> None:
-        self.lock = Statement(f"SELECT FROM {logins} WHERE {key} = %(id)s FOR NO KEY UPDATE")
+    def __init__(
+        self, *, logins: str, key: str, since: str, on: str, off: str, codes: str, owner: str
+    ) -> None:
         self.find = Statement(f"""
 SELECT totp_secret, {since}, totp_last_step, (SELECT count(*) FROM {codes} WHERE {owner} = %(id)s)
   FROM {logins}
  WHERE {key} = %(id)s
    AND totp_secret IS NOT NULL
+""")  # noqa: S608 - only constants are put in
+        # A factor in use stays: the device that has its secret would make codes in vain.
+        self.begin = Statement(f"""
+UPDATE {logins}
+   SET totp_secret = %(secret)s, totp_last_step = 0
+ WHERE {key} = %(id)s
+   AND {since} IS NULL
+""")  # noqa: S608 - only constants are put in
+        self.activate = Statement(f"""
+WITH codes AS (
+    INSERT INTO {codes} ({owner}, sha256) SELECT %(id)s, unnest(%(sha256s)s::bytea[])
+)
+UPDATE {logins} SET {on}totp_last_step = %(step)s WHERE {key} = %(id)s
 """)  # noqa: S608 - only constants are put in
         self.take_step = Statement(f"""
 UPDATE {logins}
@@ -43,33 +56,38 @@ UPDATE {logins}
    AND totp_last_step < %(step)s
 RETURNING 1
 """)  # noqa: S608 - only constants are put in
-        self.insert_codes = Statement(
-            f"INSERT INTO {codes} ({owner}, sha256) SELECT %(id)s, unnest(%(sha256s)s::bytea[])"
-        )
         self.take_code = Statement(
             f"DELETE FROM {codes} WHERE {owner} = %(id)s AND sha256 = %(sha256)s RETURNING 1"  # noqa: S608
         )
-        self.delete_codes = Statement(f"DELETE FROM {codes} WHERE {owner} = %(id)s")  # noqa: S608 - constants
+        self.delete = Statement(f"""
+WITH deleted AS (
+    UPDATE {logins} SET {off}totp_secret = NULL, totp_last_step = 0 WHERE {key} = %(id)s
+)
+DELETE FROM {codes} WHERE {owner} = %(id)s
+""")  # noqa: S608 - only constants are put in
 
 
 _STATEMENTS: Final = {
     PrincipalKind.ACCOUNT: _Statements(
-        logins="logins", key="account_id", since="totp_since", codes="recovery_codes", owner="account_id"
+        logins="logins",
+        key="account_id",
+        since="totp_since",
+        on="totp_since = clock_timestamp(), ",
+        off="totp_since = NULL, ",
+        codes="recovery_codes",
+        owner="account_id",
     ),
     # An operator's factor is in use once the one-time password was replaced.
     PrincipalKind.OPERATOR: _Statements(
         logins="operators",
         key="id",
         since="CASE WHEN one_time_until IS NULL THEN created_at END",
+        on="",
+        off="",
         codes="operator_recovery_codes",
         owner="operator_id",
     ),
 }
-
-
-async def lock(connection: Connection, principal: Principal) -> None:
-    """Lock the password and the factor until the commit."""
-    await _STATEMENTS[principal.kind].lock.rows(connection, id=principal.id)
 
 
 async def find(connection: Connection, principal: Principal) -> Factor | None:
@@ -78,11 +96,20 @@ async def find(connection: Connection, principal: Principal) -> Factor | None:
     return None if row is None else Factor(*row)
 
 
+async def begin(connection: Connection, principal: Principal, secret: bytes) -> None:
+    """Keep the secret of a factor that is not in use yet."""
+    await _STATEMENTS[principal.kind].begin.rows(connection, id=principal.id, secret=secret)
+
+
+async def activate(connection: Connection, principal: Principal, step: int, sha256s: Sequence[bytes]) -> None:
+    """Record the step of the first code, and the hashes of the recovery codes."""
+    await _STATEMENTS[principal.kind].activate.rows(connection, id=principal.id, step=step, sha256s=sha256s)
+
+
 async def take_step(connection: Connection, principal: Principal, step: int) -> bool:
     """Use up the code of a step and of all before it; False if it was used before."""
-    return (
-        await _STATEMENTS[principal.kind].take_step.value(connection, id=principal.id, step=step) is not None
-    )
+    taken = await _STATEMENTS[principal.kind].take_step.value(connection, id=principal.id, step=step)
+    return taken is not None
 
 
 async def take_recovery_code(connection: Connection, principal: Principal, sha256: bytes) -> bool:
@@ -91,51 +118,6 @@ async def take_recovery_code(connection: Connection, principal: Principal, sha25
     return taken is not None
 
 
-async def insert_recovery_codes(
-    connection: Connection, principal: Principal, sha256s: Sequence[bytes]
-) -> None:
-    await _STATEMENTS[principal.kind].insert_codes.rows(connection, id=principal.id, sha256s=sha256s)
-
-
-async def delete_recovery_codes(connection: Connection, principal: Principal) -> None:
-    await _STATEMENTS[principal.kind].delete_codes.rows(connection, id=principal.id)
-
-
-# A factor in use stays: the device that has its secret would make codes in vain.
-SQL_BEGIN: Final = Statement("""
-UPDATE logins
-   SET totp_secret = %(secret)s, totp_last_step = 0
- WHERE account_id = %(account_id)s
-   AND totp_since IS NULL
-""")
-
-
-async def begin(connection: Connection, account_id: AccountId, secret: bytes) -> None:
-    """Keep the secret of an account's factor that is not in use yet."""
-    await SQL_BEGIN.rows(connection, account_id=account_id, secret=secret)
-
-
-SQL_ACTIVATE: Final = Statement("""
-UPDATE logins
-   SET totp_since = clock_timestamp(), totp_last_step = %(step)s
- WHERE account_id = %(account_id)s
-""")
-
-
-async def activate(connection: Connection, account_id: AccountId, step: int) -> None:
-    await SQL_ACTIVATE.rows(connection, account_id=account_id, step=step)
-
-
-SQL_DELETE: Final = Statement("""
-WITH deleted AS (
-    UPDATE logins
-       SET totp_secret = NULL, totp_since = NULL, totp_last_step = 0
-     WHERE account_id = %(account_id)s
-)
-DELETE FROM recovery_codes WHERE account_id = %(account_id)s
-""")
-
-
-async def delete(connection: Connection, account_id: AccountId) -> None:
-    """Delete an account's second factor with its recovery codes."""
-    await SQL_DELETE.rows(connection, account_id=account_id)
+async def delete(connection: Connection, principal: Principal) -> None:
+    """Delete a second factor with its recovery codes."""
+    await _STATEMENTS[principal.kind].delete.rows(connection, id=principal.id)

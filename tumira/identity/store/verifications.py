@@ -268,23 +268,3 @@ async def take_attempt(connection: Connection, verification_id: UUID) -> CodeAtt
         connection, verification_id=verification_id, tries_max=TRIES_MAX, lifetime=LIFETIME
     )
     return None if row is None else CodeAttempt(row["code_hash"], row["email_hash"], TRIES_MAX - row["tries"])
-
-
-SQL_DELETE_OLD: Final = Statement(f"""
-WITH old AS MATERIALIZED (
-    SELECT id
-      FROM verifications
-     WHERE created_at < clock_timestamp() - interval '{2 * HOURS_KEPT} hours'
-     ORDER BY created_at
-     LIMIT %(count_max)s
-       FOR UPDATE SKIP LOCKED
-), deleted AS (
-    DELETE FROM verifications WHERE id = ANY(ARRAY(SELECT id FROM old))
-)
-SELECT count(*) FROM old
-""")  # noqa: S608 - only constants are put in
-
-
-async def delete_old(connection: Connection, count_max: int) -> int:
-    """Delete verifications with their codes once they no longer count, and return how many."""
-    return int(await SQL_DELETE_OLD.value(connection, count_max=count_max))

@@ -1,0 +1,243 @@
+"""Sign-in pages that the dashboard and the console share: password, second factor, session and sign-out."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, Generic, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.core.settings.payments import Payments
+from tumira.html.cookies import Cookie
+from tumira.html.forms import TYPED_MAX, Faults, Form, Secret, TextField
+from tumira.html.guards import address_of, refuse_foreign_writes
+from tumira.html.page import Templates
+from tumira.html.redirect import redirect
+from tumira.identity.code_rules import in_words
+from tumira.identity.person_rules import PASSWORD_MAX
+from tumira.identity.principal import Browser
+from tumira.identity.send_codes import hash_token
+from tumira.identity.sign_in import (
+    AccountClosed,
+    SecondFactorRequired,
+    SignedIn,
+    SignUpUnfinished,
+    TooManyAttempts,
+    finish_sign_in,
+    sign_in,
+    sign_out,
+)
+from tumira.identity.store import sessions
+from tumira.identity.store.sessions import SignedInPerson, SignInStage
+from tumira.postgres.pool import Database
+from tumira.pricing.phone_numbers import read_phone
+from tumira.pricing.store import get_tariff
+
+CLOSED: Final = (
+    "This account was closed by its owner. To get its balance back, or to open it again, ask the operator."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PageServices:
+    database: Database
+    templates: Templates
+    session_cookie: Cookie
+    # Marks a browser that has signed in before; it outlives the session.
+    device_cookie: Cookie
+    public_url: str
+    # Which providers of payments the operator has set up.
+    payments: Payments
+
+
+AnyServices = TypeVar("AnyServices", bound=PageServices)
+
+
+def public(
+    services: AnyServices,
+    path: str,
+    handle: Callable[[AnyServices, Request], Awaitable[Response]],
+    *methods: str,
+) -> Route:
+    """Route a page that needs no session."""
+
+    async def answer(request: Request) -> Response:
+        refuse_foreign_writes(request, services.public_url)
+        return await handle(services, request)
+
+    return Route(path, answer, methods=methods or ("GET",))
+
+
+async def find_signed_in(
+    services: PageServices, request: Request, who: type[SignedInPerson]
+) -> SignedInPerson | None:
+    """Return the person who is signed in, second factor included."""
+    token = services.session_cookie.read(request)
+    if token is None:
+        return None
+    async with services.database.connection() as connection:
+        person = await sessions.find(connection, who, hash_token(token))
+        if person is not None and person.is_news:
+            await sessions.mark_seen(connection, who.kind, person.session_id)
+    return person
+
+
+def browser_of(services: PageServices, request: Request) -> Browser:
+    return Browser(
+        address_of(request),
+        request.headers.get("user-agent", ""),
+        services.session_cookie.read(request),
+        services.device_cookie.read(request),
+    )
+
+
+def begin_session(services: PageServices, response: Response, signed_in: SignedIn) -> Response:
+    """Set the cookies of the session and of the known device."""
+    services.session_cookie.set(response, signed_in.token)
+    if signed_in.device is not None:
+        services.device_cookie.set(response, signed_in.device)
+    return response
+
+
+async def find_phone(services: PageServices, text: str) -> str | None:
+    """Read a number of a country that can be sent to."""
+    async with services.database.connection() as connection:
+        return read_phone(await get_tariff(connection), text)
+
+
+def too_often(refused: TooManyAttempts) -> str:
+    return f"Too many attempts. Please try again in {in_words(refused.wait)}."
+
+
+class SignInForm(Form):
+    phone = TextField(cut=TYPED_MAX)
+    password = Secret(cut=PASSWORD_MAX)
+    next_ = TextField(name="next")
+
+
+class CodeForm(Form):
+    """A code of an authenticator app, or a recovery code."""
+
+    code = TextField(cut=TYPED_MAX)
+    next_ = TextField(name="next")
+
+
+class SignInPages(ABC, Generic[AnyServices, SignedInPerson]):
+    """The pages from the password to the session, and sign-out, for one kind of principal."""
+
+    who: type[SignedInPerson]
+    home: ClassVar[str]
+    path: ClassVar[str]
+    # What is said of a number that cannot be one; None where it is compared like any other.
+    phone_fault: ClassVar[str | None] = None
+    wrong: ClassVar[str]
+    wrong_code: ClassVar[str]
+    # What can be done after too many attempts, besides waiting.
+    or_else: ClassVar[str] = ""
+
+    def routes(self, services: AnyServices) -> Sequence[Route]:
+        return [
+            public(services, self.path, self.show_form),
+            public(services, self.path, self.enter, "POST"),
+            public(services, f"{self.path}/code", self.show_code),
+            public(services, f"{self.path}/code", self.finish, "POST"),
+            public(services, f"{self.home}/sign-out", self.leave, "POST"),
+        ]
+
+    def own_page(self, text: str) -> str:
+        """Return where a form leads; only pages of our own."""
+        del text
+        return self.home
+
+    def pending_cookie(self, services: AnyServices) -> Cookie:
+        """Return the cookie that leads a browser from the password to the second factor."""
+        return services.session_cookie
+
+    @abstractmethod
+    def lead_on(
+        self, services: AnyServices, result: SecondFactorRequired | SignUpUnfinished, onward: str
+    ) -> Response:
+        """Lead to the next step of a sign-in whose password was right."""
+
+    async def show_form(self, services: AnyServices, request: Request) -> Response:
+        onward = self.own_page(request.query_params.get("next", ""))
+        if await find_signed_in(services, request, self.who) is not None:
+            return redirect(onward)
+        return services.templates.page("sign_in.html.jinja", phone="", onward=onward, faults={})
+
+    async def enter(self, services: AnyServices, request: Request) -> Response:
+        """Compare the password, and begin a session or lead on to the next step."""
+        form = await SignInForm.read(request)
+        written, onward = form.phone.data, self.own_page(form.next_.data)
+
+        def refuse(faults: Faults, status: int = 422) -> Response:
+            return services.templates.page(
+                "sign_in.html.jinja", status, phone=written, onward=onward, faults=faults
+            )
+
+        phone = await find_phone(services, written)
+        if phone is None and self.phone_fault is not None:
+            return refuse({"phone": self.phone_fault})
+        browser = browser_of(services, request)
+        # A number that cannot be one is compared like any other: nobody learns which numbers are operators.
+        result = await sign_in(
+            services.database, self.who.kind, browser, phone=phone or written, password=form.password.data
+        )
+        if isinstance(result, SignedIn):
+            return begin_session(services, redirect(onward), result)
+        if isinstance(result, SecondFactorRequired | SignUpUnfinished):
+            return self.lead_on(services, result, onward)
+        if isinstance(result, TooManyAttempts):
+            return refuse({"": too_often(result) + self.or_else}, 429)
+        return refuse({"": CLOSED if isinstance(result, AccountClosed) else self.wrong})
+
+    async def show_code(self, services: AnyServices, request: Request) -> Response:
+        token = self.pending_cookie(services).read(request)
+        onward = self.own_page(request.query_params.get("next", ""))
+        if token is not None:
+            async with services.database.connection() as connection:
+                pending = await sessions.find_pending(
+                    connection, self.who.kind, SignInStage.CODE, hash_token(token)
+                )
+            if pending is not None:
+                return services.templates.page("second_factor_code.html.jinja", onward=onward, faults={})
+        person = await find_signed_in(services, request, self.who)
+        return redirect(self.path if person is None else onward)
+
+    async def finish(self, services: AnyServices, request: Request) -> Response:
+        """Begin the session of a person who has the second factor too."""
+        form = await CodeForm.read(request)
+        onward = self.own_page(form.next_.data)
+        cookie = self.pending_cookie(services)
+        token = cookie.read(request)
+        if token is None:
+            return redirect(self.path)
+        result = await finish_sign_in(
+            services.database,
+            self.who.kind,
+            browser_of(services, request),
+            token=token,
+            code=form.code.data,
+        )
+        if result is None or isinstance(result, SignedIn):
+            response = redirect(self.path if result is None else onward)
+            if cookie is not services.session_cookie:
+                cookie.delete(response)
+            return response if result is None else begin_session(services, response, result)
+        is_throttled = isinstance(result, TooManyAttempts)
+        return services.templates.page(
+            "second_factor_code.html.jinja",
+            429 if is_throttled else 422,
+            onward=onward,
+            faults={"code": too_often(result) if isinstance(result, TooManyAttempts) else self.wrong_code},
+        )
+
+    async def leave(self, services: AnyServices, request: Request) -> Response:
+        token = services.session_cookie.read(request)
+        if token is not None:
+            await sign_out(services.database, self.who.kind, token)
+        response = redirect(self.path)
+        services.session_cookie.delete(response)
+        return response
