@@ -66,7 +66,7 @@ async def create_key(
 async def revoke_key(
     database: Database, key_id: KeyId, *, owner_id: AccountId | None = None, actor: Actor = OPERATOR
 ) -> ApiKey | None:
-    """Revoke a key from the next call on; None for an unknown key, and for one that is not the owner's."""
+    """Revoke a key from the next call on; None for an unknown key and for another account's."""
     async with database.transaction() as connection:
         secret = await api_keys.find_secret(connection, key_id)
         if secret is None or owner_id not in {None, secret.account_id}:

@@ -115,7 +115,7 @@ async def tell(
 ) -> None:
     """Notify a principal of a change; `old_email` is the address before it.
 
-    An operator is told by text alone: no e-mail address is known.
+    An operator gets a text message alone: no e-mail address is known.
     """
     notice = NOTICES[principal.kind][what]
     happened, advice, email = notice.happened, notice.advice, None
