@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,12 +17,15 @@ from tumira.api.docs.openapi import document
 from tumira.api.docs.operations import sections
 from tumira.html import page as html_page
 from tumira.sending.lifecycle import FAILURE_REASONS
+from tumira.webhooks.payload import PAYLOADS
 
 STYLESHEET_PATH: Final = "/docs/reference.css"
 
 # Sections before the operations, because every call needs them.
 _FIRST: Final = frozenset(["overview", "authentication"])
 _OK: Final = range(200, 300)
+_JSON: Final = "application/json"
+_NO_CONTENT: Final = {"schema": {}, "examples": {}}
 _TOKEN: Final = re.compile(
     r'(?P<name>"(?:[^"\\]|\\.)*")(?=:)|(?P<text>"(?:[^"\\]|\\.)*")|(?P<value>\b(?:true|false|null|[0-9]+)\b)'
 )
@@ -41,57 +45,22 @@ class Field:
     limits: str
 
 
-@dataclass(frozen=True, slots=True)
-class ExampleView:
-    """An example, or a refusal and its status."""
-
-    name: str
-    title: str
-    value: Any
-    status: int = 0
-    advice: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerView:
-    status: int
-    description: str
-    fields: Sequence[Field]
-    examples: Sequence[ExampleView]
-
-
-@dataclass(frozen=True, slots=True)
-class OperationView:
-    id: str
-    tag: str
-    method: str
-    path: str
-    summary: str
-    description: str
-    curl: str
-    parameters: Sequence[Field]
-    body: Sequence[Field]
-    requests: Sequence[ExampleView]
-    answers: Sequence[AnswerView]
-    refusals: Sequence[ExampleView]
-
-
-@dataclass(frozen=True, slots=True)
-class EventGroup:
-    """The types of events whose bodies have the same fields."""
-
-    title: str
-    types: Sequence[ExampleView]
-    fields: Sequence[Field]
-
-
 @cache
 def reference_page(
     stylesheet_addresses: tuple[str, ...] = (STYLESHEET_PATH,), document_address: str = DOCUMENT_PATH
 ) -> str:
     """Return the page; it asks for nothing but its stylesheet."""
-    reader = _Reader(json.loads(document()))
-    guide = sections(reader.root["info"]["description"])
+    written = json.loads(document())
+    root = _expand(written, written)
+    guide = sections(root["info"]["description"])
+    operations = list(_operations(root["paths"]))
+    refusals = {
+        code: {**example, "code": code, "status": status}
+        for operation in operations
+        for status, code, example in operation["refusals"]
+    }
+    # A code that is also a failure reason is no link: it would often lead to the wrong place.
+    markdown = Markdown((refusals.keys() - FAILURE_REASONS.keys()) | root["webhooks"].keys())
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -99,24 +68,24 @@ def reference_page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    operations = list(reader.operations())
-    refusals = _all_refusals(operations)
-    # A code that is also a failure reason is no link: it would often lead to the wrong place.
-    names = {refusal.name for refusal in refusals} - FAILURE_REASONS.keys()
-    markdown = Markdown(names | reader.root["webhooks"].keys())
-    environment.filters |= {"markdown": markdown.blocks, "inline": markdown.inline, "json": highlight}
+    environment.filters |= {
+        "markdown": markdown.blocks,
+        "inline": markdown.inline,
+        "json": highlight,
+        "fields": _fields,
+        "parameters": _parameters,
+    }
     page = environment.get_template("reference.html.jinja").render(
-        info=reader.root["info"],
-        base=reader.root["servers"][0]["url"],
-        tags=[tag for tag in reader.root["tags"] if any(one.tag == tag["name"] for one in operations)],
+        info=root["info"],
+        base=root["servers"][0]["url"],
+        tags=[tag for tag in root["tags"] if any(tag["name"] in one["tags"] for one in operations)],
         first=[section for section in guide if section.slug in _FIRST],
         later=[section for section in guide if section.slug not in _FIRST],
         operations=operations,
-        events=list(reader.events()),
-        event_headers=reader.event_headers(),
-        event_answers=reader.event_answers(),
-        refusals=refusals,
-        envelope=list(reader.fields({"$ref": "#/components/schemas/ErrorResponse"})),
+        events=_event_groups(root["webhooks"]),
+        any_event=next(iter(root["webhooks"].values()))["post"],
+        refusals=sorted(refusals.values(), key=lambda refusal: (refusal["status"], refusal["code"])),
+        envelope=root["components"]["schemas"]["ErrorResponse"],
         stylesheet_addresses=stylesheet_addresses,
         document_address=document_address,
     )
@@ -125,11 +94,6 @@ def reference_page(
 
 def stylesheet() -> bytes:
     return html_page.stylesheet(Path(__file__).with_name("reference.css"))
-
-
-def _all_refusals(operations: Sequence[OperationView]) -> Sequence[ExampleView]:
-    refusals = {refusal.name: refusal for operation in operations for refusal in operation.refusals}
-    return sorted(refusals.values(), key=lambda refusal: (refusal.status, refusal.name))
 
 
 def highlight(value: Any) -> Markup:
@@ -201,135 +165,100 @@ def _cells(line: str) -> Sequence[str]:
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
-class _Reader:
-    """Reads what the page shows from an OpenAPI document."""
+def _expand(node: Any, root: Json) -> Any:
+    """Return a part of the document with every reference replaced by what it refers to."""
+    if isinstance(node, list):
+        return [_expand(each, root) for each in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        names = node["$ref"].removeprefix("#/").split("/")
+        return _expand(reduce(getitem, names, root), root)
+    return {name: _expand(value, root) for name, value in node.items()}
 
-    def __init__(self, root: Json) -> None:
-        self.root: Final = root
 
-    def operations(self) -> Iterator[OperationView]:
-        for path, methods in self.root["paths"].items():
-            for method, operation in methods.items():
-                yield self._operation(path, method.upper(), operation)
+def _operations(paths: Json) -> Iterator[Json]:
+    """Yield the operations, each with its answers by status and its refusals."""
+    for path, methods in paths.items():
+        for method, operation in methods.items():
+            answers = {
+                int(status): {**answer["content"][_JSON], "description": answer["description"]}
+                for status, answer in operation["responses"].items()
+            }
+            yield {
+                **operation,
+                "path": path,
+                "method": method.upper(),
+                "body": operation.get("requestBody", {}).get("content", {}).get(_JSON, _NO_CONTENT),
+                "answers": {status: answer for status, answer in answers.items() if status in _OK},
+                "refusals": [
+                    (status, code, example)
+                    for status, answer in answers.items()
+                    if status not in _OK
+                    for code, example in answer["examples"].items()
+                ],
+            }
 
-    def fields(self, schema: Json, prefix: str = "") -> Iterator[Field]:
-        """Yield the fields of an object, each followed by those of the object inside it."""
-        resolved = self._resolve(schema)
-        for name, inner in resolved.get("properties", {}).items():
-            field = self._resolve(inner)
-            yield self._field(prefix + name, field, required=name in resolved.get("required", ()))
-            items = self._resolve(field.get("items", {}))
-            yield from self.fields(field, f"{prefix}{name}.")
-            yield from self.fields(items, f"{prefix}{name}[].")
 
-    def events(self) -> Iterator[EventGroup]:
-        kinds: dict[str, list[Json]] = {}
-        for methods in self.root["webhooks"].values():
-            content = methods["post"]["requestBody"]["content"]["application/json"]
-            data = self._resolve(content["schema"])["properties"]["data"]
-            kinds.setdefault(data["$ref"], []).append(methods["post"])
-        for operations in kinds.values():
-            yield self._events(operations)
+def _event_groups(webhooks: Json) -> Sequence[Json]:
+    """Return the types of events grouped by the fields of their bodies."""
+    kinds: dict[type, list[Json]] = {}
+    for type_, methods in webhooks.items():
+        content = methods["post"]["requestBody"]["content"][_JSON]
+        kinds.setdefault(PAYLOADS[type_], []).append({**methods["post"], **content, "type": type_})
+    return [_event_group(events) for events in kinds.values()]
 
-    def event_headers(self) -> Sequence[Field]:
-        return [self._parameter(self._resolve(each)) for each in self._any_event()["parameters"]]
 
-    def event_answers(self) -> Mapping[str, str]:
-        return {status: answer["description"] for status, answer in self._any_event()["responses"].items()}
+def _event_group(events: Sequence[Json]) -> Json:
+    first, *others = events
+    schema = first["schema"]
+    type_ = {name: value for name, value in schema["properties"]["type"].items() if name != "const"}
+    # One table for all types, so `type`, in which they differ, lists all its values.
+    type_["enum"] = [event["type"] for event in events]
+    return {
+        "title": f"{first['type'].partition('.')[0]}.*" if others else first["type"],
+        "schema": {**schema, "properties": {**schema["properties"], "type": type_}},
+        "events": events,
+    }
 
-    def _any_event(self) -> Json:
-        post: Json = next(iter(self.root["webhooks"].values()))["post"]
-        return post
 
-    def _events(self, operations: Sequence[Json]) -> EventGroup:
-        contents = [operation["requestBody"]["content"]["application/json"] for operation in operations]
-        types = [
-            replace(self._examples(content)[0], advice=operation["description"])
-            for operation, content in zip(operations, contents, strict=True)
-        ]
-        schema = self._resolve(contents[0]["schema"])
-        type_ = {name: value for name, value in schema["properties"]["type"].items() if name != "const"}
-        type_["enum"] = [one.name for one in types]
-        # One table for all types, so `type`, in which they differ, lists all its values.
-        shared = {**schema, "properties": {**schema["properties"], "type": type_}}
-        first, *others = types
-        title = f"{first.name.partition('.')[0]}.*" if others else first.name
-        return EventGroup(title, types, list(self.fields(shared)))
+def _fields(schema: Json, prefix: str = "") -> Iterator[Field]:
+    """Yield the fields of an object, each followed by those of the object inside it."""
+    for name, field in schema.get("properties", {}).items():
+        required = name in schema.get("required", ())
+        yield Field(prefix + name, _kind(field), required, field.get("description", ""), _limits(field))
+        yield from _fields(field, f"{prefix}{name}.")
+        yield from _fields(field.get("items", {}), f"{prefix}{name}[].")
 
-    def _operation(self, path: str, method: str, operation: Json) -> OperationView:
-        body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-        answers = {int(status): answer for status, answer in operation["responses"].items()}
-        return OperationView(
-            id=operation["operationId"],
-            tag=operation["tags"][0],
-            method=method,
-            path=path,
-            summary=operation["summary"],
-            description=operation["description"],
-            curl=operation["x-codeSamples"][0]["source"],
-            parameters=[self._parameter(self._resolve(each)) for each in operation["parameters"]],
-            body=list(self.fields(body.get("schema", {}))),
-            requests=self._examples(body),
-            answers=[self._answer(status, answer) for status, answer in answers.items() if status in _OK],
-            refusals=[
-                refusal
-                for status, answer in answers.items()
-                if status not in _OK
-                for refusal in self._examples(answer["content"]["application/json"], status)
-            ],
-        )
 
-    def _answer(self, status: int, answer: Json) -> AnswerView:
-        content = answer["content"]["application/json"]
-        return AnswerView(
-            status, answer["description"], list(self.fields(content["schema"])), self._examples(content)
-        )
-
-    def _examples(self, content: Json, status: int = 0) -> Sequence[ExampleView]:
-        return [
-            ExampleView(name, example["summary"], example["value"], status, example.get("description", ""))
-            for name, example in (
-                (name, self._resolve(each)) for name, each in content.get("examples", {}).items()
-            )
-        ]
-
-    def _parameter(self, parameter: Json) -> Field:
+def _parameters(parameters: Sequence[Json]) -> Iterator[Field]:
+    for parameter in parameters:
         place = {"path": "in the path", "header": "header"}[parameter["in"]]
-        return Field(
+        yield Field(
             parameter["name"],
-            f"{self._kind(parameter['schema'])}, {place}",
+            f"{_kind(parameter['schema'])}, {place}",
             parameter["required"],
             parameter["description"],
             f"Example: `{parameter['example']}`",
         )
 
-    def _field(self, name: str, schema: Json, *, required: bool) -> Field:
-        return Field(name, self._kind(schema), required, schema.get("description", ""), self._limits(schema))
 
-    def _kind(self, schema: Json) -> str:
-        schema = self._resolve(schema)
-        if "type" not in schema and "anyOf" in schema:
-            return " or ".join(self._kind(each) for each in schema["anyOf"])
-        if schema.get("type") == "array":
-            return f"array of {self._kind(schema['items'])}s"
-        return str(schema.get("format", schema.get("type", "string")))
+def _kind(schema: Json) -> str:
+    if "type" not in schema and "anyOf" in schema:
+        return " or ".join(_kind(each) for each in schema["anyOf"])
+    if schema.get("type") == "array":
+        return f"array of {_kind(schema['items'])}s"
+    return str(schema.get("format", schema.get("type", "string")))
 
-    def _limits(self, schema: Json) -> str:
-        match schema:
-            case {"enum": values}:
-                return "One of " + ", ".join(f"`{value}`" for value in values)
-            case {"x-extensible-enum": values}:
-                return "Today " + ", ".join(f"`{value}`" for value in values)
-            case {"maxLength": most, **rest}:
-                return f"{rest.get('minLength', 0)} to {most} characters"
-            case {"minimum": least, "maximum": most}:
-                return f"{least} to {most:,}"
-        return ""
 
-    def _resolve(self, node: Json) -> Json:
-        while "$ref" in node:
-            found: Any = self.root
-            for name in node["$ref"].removeprefix("#/").split("/"):
-                found = found[name]
-            node = found
-        return node
+def _limits(schema: Json) -> str:
+    match schema:
+        case {"enum": values}:
+            return "One of " + ", ".join(f"`{value}`" for value in values)
+        case {"x-extensible-enum": values}:
+            return "Today " + ", ".join(f"`{value}`" for value in values)
+        case {"maxLength": most, **rest}:
+            return f"{rest.get('minLength', 0)} to {most} characters"
+        case {"minimum": least, "maximum": most}:
+            return f"{least} to {most:,}"
+    return ""
