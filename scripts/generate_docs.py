@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from scripts.metrics_list import metrics_page
-from tumira.api.docs.errors import FIELD_CODES, RECIPIENT_CODES, advice
+from tumira.api.docs.errors import ADVICE, FIELD_CODES, RECIPIENT_CODES
 from tumira.api.docs.examples import example_refusal
 from tumira.api.docs.openapi import document
 from tumira.api.docs.page import reference_page
@@ -48,7 +48,7 @@ def errors_page() -> str:
             f"[`{refusal.code}`](#{refusal.code.lower()})",
             str(refusal.status),
             _yes_no(refusal),
-            _when(refusal),
+            ADVICE[refusal].when,
         )
         for refusal in refusals
     ]
@@ -69,14 +69,10 @@ def _section(refusal: type[Refusal]) -> str:
     return (
         f"## {refusal.code}\n\n"
         f"Status {refusal.status}. Retryable: {_yes_no(refusal)}.\n\n"
-        f"**When:** {_when(refusal)}\n\n"
-        f"**What to do:** {advice(refusal).do}\n\n"
+        f"**When:** {ADVICE[refusal].when}\n\n"
+        f"**What to do:** {ADVICE[refusal].do}\n\n"
         f"```json\n{example}\n```\n"
     )
-
-
-def _when(refusal: type[Refusal]) -> str:
-    return advice(refusal).when
 
 
 def _yes_no(refusal: type[Refusal]) -> str:

@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from tumira.api.docs.examples import BATCH_ID, MESSAGE_IDS
-from tumira.core.ids import BATCH, EVENT, MESSAGE, AccountId, BatchId, EventId, MessageId, new_id, read_id
+from tumira.api.docs.examples import ACCEPTED_AT, BATCH, DELIVERED
+from tumira.core.ids import EVENT, AccountId, EventId, new_id, read_id
 from tumira.events import EVENT_TYPES, MEANINGS, Event
-from tumira.sending.batches import Batch, Message
+from tumira.sending.batches import Message
 from tumira.sending.lifecycle import RECEIPT_WAIT, VALIDITY
 from tumira.sending.low_balance import low_balance_data
 from tumira.sending.views import ID_DIGITS
@@ -22,11 +23,7 @@ EVENT_ID: Final = "evt_01m7f57sgxe8ds5vvberxnctn8"
 
 _REF: Final = "#/components/{kind}/{name}"
 _SEQUENCE: Final = 4711
-_ACCEPTED_AT: Final = datetime(2026, 11, 15, 8, 30, 0, 123_000, tzinfo=UTC)
-_SENT_AT: Final = _ACCEPTED_AT + timedelta(milliseconds=222)
-_DELIVERED_AFTER: Final = timedelta(seconds=2, milliseconds=658)
-_ATTEMPTED_AT_S: Final = int((_ACCEPTED_AT + _DELIVERED_AFTER).timestamp()) + 1
-_COST: Final = Decimal("0.0400")
+_ATTEMPTED_AT_S: Final = 1_794_731_403
 # For examples whose signatures can be checked; no endpoint has this secret.
 _SECRET: Final = bytes(range(SECRET_BYTES))
 
@@ -51,7 +48,7 @@ def example(type_: str) -> Any:
 def example_body(type_: str) -> bytes:
     """Return an example payload, written by the code that writes real payloads."""
     event = Event(
-        id=EventId(_id(EVENT, EVENT_ID)),
+        id=EventId(read_id(EVENT, EVENT_ID) or new_id(0)),
         account_id=AccountId(new_id(0)),
         sequence=0 if type_ == "webhook.test" else _SEQUENCE,
         type=type_,
@@ -60,39 +57,31 @@ def example_body(type_: str) -> bytes:
         at=_at(type_),
         data=_DATA.get(type_),
     )
-    return write_payload(event, _message(type_), _BATCH)
+    return write_payload(event, _message(type_), BATCH)
 
 
 def _at(type_: str) -> datetime:
-    return _ACCEPTED_AT + _AFTER.get(type_, _DELIVERED_AFTER)
+    at = _TIMES.get(type_, DELIVERED.delivered_at)
+    assert at is not None
+    return at
 
 
 def _message(type_: str) -> Message:
     status, reason = _OUTCOMES.get(type_, ("delivered", None))
-    return Message(
-        id=MessageId(_id(MESSAGE, MESSAGE_IDS[0])),
-        recipient="+263771200001",
-        country="ZW",
+    return replace(
+        DELIVERED,
         status=status,
-        segments=1,
-        cost=_COST,
-        sent_at=None if status in {"failed", "expired"} else _SENT_AT,
+        sent_at=None if status in {"failed", "expired"} else DELIVERED.sent_at,
         delivered_at=_at(type_) if status == "delivered" else None,
         failure_reason=reason,
         refunded_at=None if reason is None else _at(type_),
     )
 
 
-def _id(prefix: str, text: str) -> Any:
-    identifier = read_id(prefix, text)
-    assert identifier is not None
-    return identifier
-
-
-_AFTER: Final[Mapping[str, timedelta]] = {
-    "message.sent": _SENT_AT - _ACCEPTED_AT,
-    "message.expired": VALIDITY,
-    "message.unconfirmed": RECEIPT_WAIT,
+_TIMES: Final = {
+    "message.sent": DELIVERED.sent_at,
+    "message.expired": ACCEPTED_AT + VALIDITY,
+    "message.unconfirmed": ACCEPTED_AT + RECEIPT_WAIT,
 }
 _OUTCOMES: Final[Mapping[str, tuple[str, str | None]]] = {
     "message.undelivered": ("undelivered", "ABSENT_SUBSCRIBER"),
@@ -105,17 +94,6 @@ _DATA: Final = {
     "balance.low": low_balance_data(Decimal("0.9600"), Decimal("1.0000")),
     "webhook.test": webhook_test_data(),
 }
-_BATCH: Final = Batch(
-    id=BatchId(_id(BATCH, BATCH_ID)),
-    status="completed",
-    channel="sms",
-    reference="order-1042",
-    recipients=2,
-    segments=1,
-    total_cost=Decimal("0.0600"),
-    refunded=Decimal("0.0200"),
-    created_at=_ACCEPTED_AT,
-)
 
 HEADERS: Final[Mapping[str, Json]] = {
     "webhook-id": {

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
@@ -12,18 +12,22 @@ from tumira.api.envelope import refuse
 from tumira.api.request import read_send
 from tumira.content.check import reject
 from tumira.content.verdict import Category, Label, Reason, Verdict
-from tumira.core import errors
+from tumira.core import errors, ids
 from tumira.core.errors import RecipientCode, Refusal
-from tumira.pricing.destinations import RECIPIENTS_MAX, Tariff
+from tumira.core.ids import read_id
+from tumira.pricing.destinations import RECIPIENTS_MAX, Price, PriceStatus, Tariff
 from tumira.pricing.quote import SendRequest, quote
+from tumira.sending.batches import Batch, Message
 from tumira.sending.types import InvalidSend
-from tumira.sending.views import MessageView
+
+Json = dict[str, Any]
 
 BATCH_ID: Final = "bat_01m7f57pxve9nv59tdwh9edd1r"
-MESSAGE_IDS: Final = ("msg_01m7f57pxve9nv59tdr0352ckg", "msg_01m7f57pxve9nv59tdr0d6mej5")
 REQUEST_ID: Final = "req_01m7f57pxvfmg952sf6c65rzyg"
+MESSAGE_ID: Final = "msg_01m7f57pxve9nv59tdr0352ckg"
 IDEMPOTENCY_KEY: Final = "order-1042-ready"
 
+ACCEPTED_AT: Final = datetime(2026, 11, 15, 8, 30, 0, 123_000, tzinfo=UTC)
 _ZW: Final = "+263771200001"
 _ZA: Final = "+27821230002"
 _ELSEWHERE: Final = "+15550100"
@@ -31,101 +35,106 @@ _PASSCODE: Final = "Your code is 493817. It is valid for 10 minutes."
 _NOTICE: Final = "Your order 1042 is ready. Collect it at the counter before 17:00."
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A named example; `value` is JSON."""
-
-    summary: str
-    value: Any
+def _id(prefix: str, text: str) -> Any:
+    identifier = read_id(prefix, text)
+    assert identifier is not None
+    return identifier
 
 
-REQUESTS: Final[Mapping[str, Example]] = {
-    "single": Example("One recipient", {"channel": "sms", "to": _ZW, "body": _PASSCODE}),
-    "many": Example(
-        "Several recipients, one of them out of reach",
-        {
+REQUESTS: Final[Json] = {
+    "single": {
+        "summary": "One recipient",
+        "value": {"channel": "sms", "to": _ZW, "body": _PASSCODE},
+    },
+    "many": {
+        "summary": "Several recipients, one of them out of reach",
+        "value": {
             "channel": "sms",
             "to": [_ZW, _ZA, _ELSEWHERE],
             "body": _NOTICE,
             "reference": "order-1042",
         },
-    ),
-    "dry_run": Example(
-        "What would it cost?", {"channel": "sms", "to": [_ZW, _ZA], "body": _NOTICE, "dry_run": True}
-    ),
+    },
+    "dry_run": {
+        "summary": "What would it cost?",
+        "value": {"channel": "sms", "to": [_ZW, _ZA], "body": _NOTICE, "dry_run": True},
+    },
 }
 
 _REJECTED: Final = [schemas.RejectedEntry(_ELSEWHERE, RecipientCode.UNSUPPORTED_DESTINATION)]
-_DELIVERED: Final = MessageView(
-    message_id=MESSAGE_IDS[0],
-    to=_ZW,
+DELIVERED: Final = Message(
+    id=_id(ids.MESSAGE, MESSAGE_ID),
+    recipient=_ZW,
     country="ZW",
     status="delivered",
     segments=1,
-    cost="0.0400",
-    sent_at="2026-11-15T08:30:00.345+00:00",
-    delivered_at="2026-11-15T08:30:02.781+00:00",
+    cost=Decimal("0.0400"),
+    sent_at=ACCEPTED_AT + timedelta(milliseconds=222),
+    delivered_at=ACCEPTED_AT + timedelta(milliseconds=2658),
+    failure_reason=None,
+    refunded_at=None,
 )
-_UNDELIVERED: Final = MessageView(
-    message_id=MESSAGE_IDS[1],
-    to=_ZA,
+_UNDELIVERED: Final = Message(
+    id=_id(ids.MESSAGE, "msg_01m7f57pxve9nv59tdr0d6mej5"),
+    recipient=_ZA,
     country="ZA",
     status="undelivered",
     segments=1,
-    cost="0.0200",
-    sent_at="2026-11-15T08:30:00.351+00:00",
+    cost=Decimal("0.0200"),
+    sent_at=ACCEPTED_AT + timedelta(milliseconds=228),
     delivered_at=None,
     failure_reason="ABSENT_SUBSCRIBER",
-    refunded_at="2026-11-15T08:34:10.006+00:00",
+    refunded_at=ACCEPTED_AT + timedelta(minutes=4, milliseconds=9883),
 )
-_BATCH: Final = schemas.BatchView(
-    batch_id=BATCH_ID,
+BATCH: Final = Batch(
+    id=_id(ids.BATCH, BATCH_ID),
     status="completed",
     channel="sms",
     reference="order-1042",
     recipients=2,
     segments=1,
-    total_cost="0.0600",
-    refunded="0.0200",
-    currency="USD",
-    created_at="2026-11-15T08:30:00.123+00:00",
-    messages=[_DELIVERED, _UNDELIVERED],
+    total_cost=Decimal("0.0600"),
+    refunded=Decimal("0.0200"),
+    created_at=ACCEPTED_AT,
 )
 _PRICES: Final = [
-    schemas.PriceView("sms", "ZW", "0.0400", "active"),
-    schemas.PriceView("sms", "ZW", "0.0190", "coming_soon"),
-    schemas.PriceView("sms", "ZA", "0.0200", "active"),
+    Price("sms", "ZW", Decimal("0.0400"), PriceStatus.ACTIVE),
+    Price("sms", "ZW", Decimal("0.0190"), PriceStatus.COMING_SOON),
+    Price("sms", "ZA", Decimal("0.0200"), PriceStatus.ACTIVE),
 ]
 
 
-def _json(value: object) -> Any:
-    return json.loads(schemas.encode(value))
+def _example(summary: str, answer: bytes) -> Json:
+    return {"summary": summary, "value": json.loads(answer)}
 
 
-ANSWERS: Final[Mapping[tuple[str, int], Mapping[str, Example]]] = {
+# By operation and status, each written by the code that writes real answers.
+ANSWERS: Final[Mapping[tuple[str, int], Json]] = {
     ("sendMessages", 202): {
-        "single": Example(
+        "single": _example(
             "One recipient",
-            _json(schemas.SendResponse(BATCH_ID, 1, [], 1, "0.0400", "USD", "99.9600")),
+            schemas.encode(schemas.SendResponse(BATCH_ID, 1, [], 1, "0.0400", "USD", "99.9600")),
         ),
-        "many": Example(
+        "many": _example(
             "Two accepted, one rejected",
-            _json(schemas.SendResponse(BATCH_ID, 2, _REJECTED, 1, "0.0600", "USD", "99.9400")),
+            schemas.encode(schemas.SendResponse(BATCH_ID, 2, _REJECTED, 1, "0.0600", "USD", "99.9400")),
         ),
     },
     ("sendMessages", 200): {
-        "dry_run": Example(
+        "dry_run": _example(
             "The price of two recipients",
-            _json(schemas.DryRunResponse(True, 2, [], 1, "0.0600", "USD")),  # noqa: FBT003 - a field's value
+            schemas.encode(schemas.DryRunResponse(True, 2, [], 1, "0.0600", "USD")),  # noqa: FBT003 - a field
         )
     },
     ("getMessage", 200): {
-        "delivered": Example("Delivered", _json(schemas.MessageResponse(_DELIVERED))),
-        "undelivered": Example("Not delivered, and refunded", _json(schemas.MessageResponse(_UNDELIVERED))),
+        "delivered": _example("Delivered", schemas.write_message(DELIVERED)),
+        "undelivered": _example("Not delivered, and refunded", schemas.write_message(_UNDELIVERED)),
     },
-    ("getBatch", 200): {"completed": Example("Completed", _json(schemas.BatchResponse(_BATCH)))},
-    ("getBalance", 200): {"balance": Example("A balance", _json(schemas.BalanceResponse("99.9400", "USD")))},
-    ("getPricing", 200): {"prices": Example("The list", _json(schemas.PricingResponse(_PRICES, "USD")))},
+    ("getBatch", 200): {
+        "completed": _example("Completed", schemas.write_batch(BATCH, [DELIVERED, _UNDELIVERED]))
+    },
+    ("getBalance", 200): {"balance": _example("A balance", schemas.write_balance(Decimal("99.9400")))},
+    ("getPricing", 200): {"prices": _example("The list", schemas.write_pricing(_PRICES))},
 }
 
 

@@ -11,7 +11,7 @@ from tumira.accounts.rate_limit import WINDOW_S
 from tumira.api import schemas
 from tumira.api.app import PREFIX
 from tumira.api.docs import events, examples
-from tumira.api.docs.errors import ErrorResponse, advice
+from tumira.api.docs.errors import ADVICE, ErrorResponse
 from tumira.api.docs.examples import REQUEST_ID
 from tumira.api.docs.operations import OPERATIONS, TAGS, guide
 from tumira.api.endpoints import ENDPOINTS, ApiEndpoint
@@ -188,13 +188,8 @@ def _parameters(endpoint: ApiEndpoint) -> Sequence[Json]:
     return [*parameters, {"$ref": "#/components/parameters/X-Request-Id"}]
 
 
-def _content(schema: str, named: Mapping[str, examples.Example]) -> Json:
-    return {
-        "schema": {"$ref": _REF_TEMPLATE.format(name=schema)},
-        "examples": {
-            name: {"summary": example.summary, "value": example.value} for name, example in named.items()
-        },
-    }
+def _content(schema: str, named: Json) -> Json:
+    return {"schema": {"$ref": _REF_TEMPLATE.format(name=schema)}, "examples": named}
 
 
 def _answer(endpoint: ApiEndpoint, status: int) -> Json:
@@ -216,17 +211,11 @@ def _answer(endpoint: ApiEndpoint, status: int) -> Json:
 
 
 def _refused(status: int, refusals: Sequence[type[Refusal]]) -> Json:
+    named = {refusal.code: {"$ref": f"#/components/examples/{refusal.code}"} for refusal in refusals}
     return {
-        "description": "\n".join(f"- `{refusal.code}`: {advice(refusal).when}" for refusal in refusals),
+        "description": "\n".join(f"- `{refusal.code}`: {ADVICE[refusal].when}" for refusal in refusals),
         "headers": _headers(status),
-        "content": {
-            _JSON: {
-                "schema": {"$ref": _REF_TEMPLATE.format(name="ErrorResponse")},
-                "examples": {
-                    refusal.code: {"$ref": f"#/components/examples/{refusal.code}"} for refusal in refusals
-                },
-            }
-        },
+        "content": {_JSON: _content("ErrorResponse", named)},
     }
 
 
@@ -255,7 +244,7 @@ def _curl(endpoint: ApiEndpoint) -> str:
     path = endpoint.path.replace("{id}", _example_id(endpoint))
     lines = [f'curl "$BASE_URL{path}"', '  -H "Authorization: Bearer $API_KEY"']
     if endpoint.method == "POST":
-        body = json.dumps(examples.REQUESTS["many"].value, indent=2, ensure_ascii=False)
+        body = json.dumps(examples.REQUESTS["many"]["value"], indent=2, ensure_ascii=False)
         lines += [
             f'  -H "Idempotency-Key: {examples.IDEMPOTENCY_KEY}"',
             f'  -H "Content-Type: {_JSON}"',
@@ -265,7 +254,7 @@ def _curl(endpoint: ApiEndpoint) -> str:
 
 
 def _example_id(endpoint: ApiEndpoint) -> str:
-    return {"getBatch": examples.BATCH_ID, "getMessage": examples.MESSAGE_IDS[0]}.get(endpoint.operation, "")
+    return {"getBatch": examples.BATCH_ID, "getMessage": examples.MESSAGE_ID}.get(endpoint.operation, "")
 
 
 def _components() -> Json:
@@ -291,8 +280,8 @@ def _components() -> Json:
         "headers": {name: headers[name] for name in sorted(used)},
         "examples": {
             refusal.code: {
-                "summary": advice(refusal).when,
-                "description": advice(refusal).do,
+                "summary": ADVICE[refusal].when,
+                "description": ADVICE[refusal].do,
                 "value": examples.example_refusal(refusal),
             }
             for refusal in sorted(all_refusals(), key=lambda refusal: refusal.code)

@@ -9,7 +9,7 @@ from typing import Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tumira.accounts.rate_limit import WINDOW_S
-from tumira.api.docs.errors import FIELD_CODES, RECIPIENT_CODES, advice
+from tumira.api.docs.errors import ADVICE, FIELD_CODES, RECIPIENT_CODES
 from tumira.api.request import BODY_BYTES_MAX
 from tumira.core import errors
 from tumira.core.errors import Refusal, all_refusals
@@ -139,7 +139,7 @@ def guide() -> str:
         batch_statuses=BATCH_STATUSES,
         failure_reasons=FAILURE_REASONS,
         refusals=all_refusals(),
-        advice=advice,
+        advice=ADVICE,
         field_codes=FIELD_CODES,
         recipient_codes=RECIPIENT_CODES,
         body_bytes_max=BODY_BYTES_MAX,
