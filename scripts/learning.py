@@ -17,7 +17,7 @@ from sklearn.svm import LinearSVC
 
 from tumira.content.classifier import PIECES_SQUARED_MIN, WORDS_SQUARED_MIN, Classifier
 from tumira.content.normalise import normalise
-from tumira.content.tokens import Chunk, pair, places, read_chunk
+from tumira.content.tokens import TextChunk, pair, places, read_chunk
 from tumira.content.weights import STEPS, Weights
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -109,7 +109,7 @@ Features = tuple[Counter[str], Counter[str]]
 
 
 @cache
-def _chunk(written: str) -> Chunk:
+def _chunk(written: str) -> TextChunk:
     return read_chunk(written, frozenset())
 
 

@@ -21,7 +21,7 @@ from tumira.postgres.pool import Database
 from tumira.pricing.actions import add_destination, set_price
 from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff
 from tumira.pricing.phone_numbers import Entry, read_recipients
-from tumira.pricing.quote import Quote, SendRequest, quote
+from tumira.pricing.quote import Quote, ValidRequest, quote
 from tumira.pricing.store import get_tariff
 from tumira.sending.compose import Review
 
@@ -121,7 +121,7 @@ def press(page: Page, name: str) -> None:
 
 def _server_reads(tariff: Tariff, text: str) -> list[Any]:
     entries: Sequence[Entry] = read_recipients(tariff, text)
-    priced = quote(tariff, SendRequest("sms", [one.number for one in entries], "", None, dry_run=False))
+    priced = quote(tariff, ValidRequest("sms", [one.number for one in entries], "", None, dry_run=False))
     assert isinstance(priced, Quote)
     return [
         [[one.written, one.number] for one in entries],

@@ -31,7 +31,7 @@ from tests.support.postgres.databases import clone, run_server
 from tests.support.processes.service import Caller, Service, run_web
 from tumira.accounts import store as accounts
 from tumira.core.ids import BatchId, message_ids, new_id
-from tumira.pricing.quote import Leg, Quote, SendRequest
+from tumira.pricing.quote import Leg, Quote, ValidRequest
 from tumira.sending import insert
 from tumira.sending.insert import Debit, NewBatch
 
@@ -46,7 +46,7 @@ async def _bare(url: str, caller: Caller, calls: int) -> float:
     """Run the accept's writes straight on the database, call after call; return messages a second."""
     connection = await asyncpg.connect(url)
     quote = Quote(NUMBERS, [0] * RECIPIENTS, [Leg("ZW", Decimal("0.04"), RECIPIENTS)], [], 1, Decimal(40), 1)
-    wanted = SendRequest("sms", NUMBERS, BODY, None, dry_run=False)
+    wanted = ValidRequest("sms", NUMBERS, BODY, None, dry_run=False)
     try:
         began = time.perf_counter()
         for turn in range(calls):

@@ -25,7 +25,7 @@ from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.delivery.store.settlement import NewPart
 from tumira.operations.maintenance import MAINTENANCE_TASKS, MaintenanceTask
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
-from tumira.pricing.quote import Leg, Quote, SendRequest
+from tumira.pricing.quote import Leg, Quote, ValidRequest
 from tumira.sending import batches, insert
 from tumira.sending import search as search_batches
 from tumira.sending.batcher import Batcher
@@ -135,7 +135,7 @@ async def accept_many(side: Side) -> Measured:
                 batch_id,
                 caller.id,
                 datetime.now(UTC),
-                SendRequest("sms", to, BODY, None, dry_run=False),
+                ValidRequest("sms", to, BODY, None, dry_run=False),
                 quote,
                 1,
                 message_ids(batch_id, RECIPIENTS),
@@ -226,7 +226,7 @@ async def look_up(side: Side) -> Measured:
         async def batch(among: Sequence[Known]) -> None:
             one = random.choice(among)
             assert await batches.find(connection, one.account_id, one.batch_id) is not None
-            assert await batches.list_messages(connection, one.account_id, one.batch_id)
+            assert (await batches.list_messages(connection, one.account_id, one.batch_id))[0]
 
         return {
             "look-up of a message, ms": await _timed(LOOK_UPS, message),

@@ -12,8 +12,9 @@ import pytest_asyncio
 from tests.support.postgres.old_weeks import make_weeks
 from tests.support.processes.service import new_caller
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id, message_ids, new_id
+from tumira.sending import batches
 from tumira.sending import search as search_batches
-from tumira.sending.search import BatchFilter, Found, Search
+from tumira.sending.search import BatchFilter, FoundBatch, Search
 
 WEEKS: Final = 30
 NUMBERS: Final = ("+263771200001", "+263771200002", "+27821230001")
@@ -70,7 +71,7 @@ class World:
 
     async def search(self, count_max: int = 50, look_max: int = 1000, **wanted: Any) -> Sequence[BatchId]:
         search = Search(**wanted)
-        found: list[Found] = []
+        found: list[FoundBatch] = []
         for _ in range(100):
             results = await search_batches.search(
                 self.connection, self.account_id, search, count_max, look_max
@@ -199,16 +200,13 @@ async def test_a_number_shows_its_own_message_of_each_batch(world: World) -> Non
 
 async def test_a_batch_is_its_owners_alone(world: World) -> None:
     batch_id = await world.batch(*NUMBERS, reference="a")
-    found = await search_batches.find(world.connection, world.account_id, batch_id)
+    found = await batches.find(world.connection, world.account_id, batch_id)
     assert found is not None
     assert (found.id, found.reference, found.body, found.recipients) == (batch_id, "a", "Hello", 3)
-    assert await search_batches.find(world.connection, world.stranger_id, batch_id) is None
-    assert await search_batches.find(world.connection, world.account_id, BatchId(new_id(1))) is None
-    assert (
-        sum((await search_batches.count_messages(world.connection, world.stranger_id, batch_id)).values())
-        == 0
-    )
-    assert await search_batches.list_messages(world.connection, world.stranger_id, batch_id, 10) == (
+    assert await batches.find(world.connection, world.stranger_id, batch_id) is None
+    assert await batches.find(world.connection, world.account_id, BatchId(new_id(1))) is None
+    assert sum((await batches.count_messages(world.connection, world.stranger_id, batch_id)).values()) == 0
+    assert await batches.list_messages(world.connection, world.stranger_id, batch_id, 10) == (
         [],
         False,
     )
@@ -223,7 +221,7 @@ async def test_messages_are_counted_by_status_and_listed_in_pages(world: World) 
         batch_id,
         numbers[::5],
     )
-    counts = await search_batches.count_messages(world.connection, world.account_id, batch_id)
+    counts = await batches.count_messages(world.connection, world.account_id, batch_id)
     assert {status: count for status, count in counts.items() if count} == {"queued": 20, "failed": 5}
     assert len(counts) == 8
 
@@ -233,7 +231,7 @@ async def test_messages_are_counted_by_status_and_listed_in_pages(world: World) 
             after: MessageId | None = None
             is_more = True
             while is_more:
-                page, is_more = await search_batches.list_messages(
+                page, is_more = await batches.list_messages(
                     world.connection, world.account_id, batch_id, count_max, status=status, after=after
                 )
                 listed.extend(message.recipient for message in page)
@@ -245,7 +243,7 @@ async def test_a_page_after_a_message_of_elsewhere_shows_this_batch_alone(world:
     await world.batch(NUMBERS[0])
     batch_id = await world.batch(NUMBERS[1])
     for after, expected in ((search_batches.LOWEST, [NUMBERS[1]]), (search_batches.HIGHEST, [])):
-        page, is_more = await search_batches.list_messages(
+        page, is_more = await batches.list_messages(
             world.connection, world.account_id, batch_id, 10, after=MessageId(after)
         )
         assert ([message.recipient for message in page], is_more) == (expected, False)

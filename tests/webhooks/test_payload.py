@@ -80,6 +80,8 @@ COMPLETED: Final = Batch(
     total_cost=Decimal("0.0400"),
     refunded=Decimal(0),
     created_at=NOW - timedelta(seconds=9),
+    pending=0,
+    completed_at=NOW,
 )
 
 

@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
+from uuid import UUID
 
 from msgspec import Struct
 
 from tumira.core.ids import KEY, AccountId, KeyId, read_id, write_id
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
+
+# Beyond every key.
+NEWEST: Final = KeyId(UUID(int=(1 << 128) - 1))
 
 _SHAPE: Final = re.compile(r"tmr_([0-9a-z]{26})_([0-9a-z]{32})")
 
@@ -86,9 +90,12 @@ class ApiKey:
     revoked_at: datetime | None
 
 
-SQL_LIST_IN_USE: Final = Statement("""
+_KEYS: Final = """
 SELECT id, account_id, name, scopes, created_at, last_used_at, revoked_at
   FROM api_keys
+"""
+
+SQL_LIST_IN_USE: Final = Statement(f"""{_KEYS}
  WHERE account_id = %(account_id)s
    AND revoked_at IS NULL
  ORDER BY id DESC
@@ -102,10 +109,7 @@ async def list_in_use(connection: Connection, account_id: AccountId, count_max: 
     return [ApiKey(*row) for row in rows]
 
 
-SQL_LIST_REVOKED: Final = Statement("""
-SELECT id, account_id, name, scopes, created_at, last_used_at, revoked_at
-  FROM api_keys
- WHERE account_id = %(account_id)s
+SQL_LIST_REVOKED: Final = Statement(f"""{_KEYS} WHERE account_id = %(account_id)s
    AND revoked_at IS NOT NULL
    AND id < %(before)s
  ORDER BY id DESC
@@ -114,7 +118,7 @@ SELECT id, account_id, name, scopes, created_at, last_used_at, revoked_at
 
 
 async def list_revoked(
-    connection: Connection, account_id: AccountId, before: KeyId, count_max: int
+    connection: Connection, account_id: AccountId, count_max: int, before: KeyId = NEWEST
 ) -> Sequence[ApiKey]:
     """Return an account's revoked keys made before a given key, newest first."""
     rows = await SQL_LIST_REVOKED.rows(connection, account_id=account_id, before=before, count_max=count_max)
@@ -161,10 +165,7 @@ async def delete_oldest_revoked(connection: Connection, account_id: AccountId, k
     await SQL_DELETE_OLDEST_REVOKED.rows(connection, account_id=account_id, kept=kept)
 
 
-SQL_LIST_SOME: Final = Statement("""
-SELECT id, account_id, name, scopes, created_at, last_used_at, revoked_at
-  FROM api_keys
- WHERE %(account_id)s::uuid IS NULL OR account_id = %(account_id)s
+SQL_LIST_SOME: Final = Statement(f"""{_KEYS} WHERE %(account_id)s::uuid IS NULL OR account_id = %(account_id)s
  ORDER BY revoked_at IS NOT NULL, id
  LIMIT %(count_max)s
 """)

@@ -114,7 +114,7 @@ class EntryKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """A transfer as the account's owner sees it; what was paid is negative."""
 
     id: int
@@ -134,7 +134,7 @@ class Entries:
     `stopped_at` tells how far back the search got before it had looked at too many others.
     """
 
-    entries: Sequence[Entry]
+    entries: Sequence[LedgerEntry]
     older: int | None
     stopped_at: datetime | None
 
@@ -210,7 +210,7 @@ async def list_entries(
         count_max=count_max + 1,
     )
     found = [
-        Entry(row["id"], EntryKind(row["kind"]), *(row[name] for name in Entry.__slots__[2:]))
+        LedgerEntry(row["id"], EntryKind(row["kind"]), *(row[name] for name in LedgerEntry.__slots__[2:]))
         for row in rows
         if row["fits"]
     ]

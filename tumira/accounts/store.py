@@ -22,10 +22,10 @@ SYSTEM: Final = AccountId(UUID("00000000-0000-7000-8000-000000000000"))
 class LockedAccount(Struct):
     """An account whose row is locked, with what a call may change on it."""
 
+    window: CallWindow
     id: AccountId
     balance: Decimal
     rate_limit: int
-    window: CallWindow
     daily_limit: Decimal | None
     # The most that one call may cost, by the account's own wish.
     call_limit: Decimal | None
@@ -44,7 +44,7 @@ class LockedAccount(Struct):
 
 
 _HELD: Final = """
-SELECT id, balance, rate_limit, call_times, call_counts, daily_limit, call_limit, spent_on, spent_today,
+SELECT call_times, call_counts, id, balance, rate_limit, daily_limit, call_limit, spent_on, spent_today,
        unbilled_today, weight, (suspended_at IS NOT NULL OR closed_at IS NOT NULL) AS suspended, low_balance,
        review_consent
   FROM accounts
@@ -74,21 +74,8 @@ async def lock(connection: Connection, account_id: AccountId) -> LockedAccount:
 
 
 def _held(row: asyncpg.Record) -> LockedAccount:
-    return LockedAccount(
-        id=AccountId(row["id"]),
-        balance=row["balance"],
-        rate_limit=row["rate_limit"],
-        window=CallWindow(tuple(row["call_times"]), tuple(row["call_counts"])),
-        daily_limit=row["daily_limit"],
-        call_limit=row["call_limit"],
-        spent_on=row["spent_on"],
-        spent_today=row["spent_today"],
-        unbilled_today=row["unbilled_today"],
-        weight=row["weight"],
-        suspended=row["suspended"],
-        low_balance=row["low_balance"],
-        review_consent=row["review_consent"],
-    )
+    call_times, call_counts, *columns = row
+    return LockedAccount(CallWindow(tuple(call_times), tuple(call_counts)), *columns)
 
 
 @dataclass(frozen=True, slots=True)

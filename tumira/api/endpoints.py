@@ -118,7 +118,8 @@ async def find_batch(
         batch = await batches.find(connection, account_id, BatchId(batch_id))
         if batch is None:
             return None
-        return schemas.write_batch(batch, await batches.list_messages(connection, account_id, batch.id))
+        messages, _ = await batches.list_messages(connection, account_id, batch.id)
+    return schemas.write_batch(batch, messages)
 
 
 async def find_message(

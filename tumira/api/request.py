@@ -20,7 +20,7 @@ from tumira.core.errors import (
 )
 from tumira.pricing.destinations import RECIPIENTS_MAX
 from tumira.pricing.gsm7 import is_blank
-from tumira.pricing.quote import REFERENCE_MAX, SendRequest
+from tumira.pricing.quote import REFERENCE_MAX, ValidRequest
 from tumira.sending.types import IdempotencyKey, InvalidSend, Send
 
 BODY_BYTES_MAX: Final = 256 * 1024
@@ -130,7 +130,7 @@ def _no_constant(name: str) -> None:
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
 
 
-def _read_fields(document: dict[str, Any]) -> SendRequest | Refusal:
+def _read_fields(document: dict[str, Any]) -> ValidRequest | Refusal:
     faults: list[Fault] = []
     channel = _read_text(document, "channel", faults)
     if channel is not None and channel != "sms" and channel not in _RESERVED_CHANNELS:
@@ -154,7 +154,7 @@ def _read_fields(document: dict[str, Any]) -> SendRequest | Refusal:
         return ValidationFailed(_summary(faults), details=faults[:FAULTS_MAX])
     if channel in _RESERVED_CHANNELS:
         return ChannelNotAvailable(f"The channel {channel} is reserved and not usable yet; use `sms`.")
-    return SendRequest(channel, to, body, reference, dry_run)
+    return ValidRequest(channel, to, body, reference, dry_run)
 
 
 def _read_text(

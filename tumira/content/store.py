@@ -12,15 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
 from msgspec import Struct
 
-from tumira.content.template_store import Template
-from tumira.content.templates import TemplateVerdict
-from tumira.core.ids import AccountId, TemplateId
+from tumira.core.ids import AccountId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
@@ -32,7 +30,6 @@ _NUMBER: Final = re.compile(r"\d+")
 # Beyond every row of a list.
 _LATEST: Final = datetime(9999, 1, 1, tzinfo=UTC)
 _NO_ACCOUNT: Final = AccountId(UUID(int=0))
-NEWEST: Final = TemplateId(UUID(int=(1 << 128) - 1))
 
 # The words that weighed, each with its category.
 Words = Sequence[Mapping[str, str]]
@@ -115,6 +112,11 @@ SELECT account_id, first_at, last_at, count, category, score, reasons, text, dig
   FROM content_refusals
 """
 
+
+def _decode(row: asyncpg.Record) -> dict[str, Any]:
+    return {**dict(row), "reasons": json.loads(row["reasons"])}
+
+
 SQL_LIST: Final = Statement(_REFUSAL + "ORDER BY last_at DESC LIMIT %(count_max)s")
 
 SQL_LIST_OF_ACCOUNT: Final = Statement(
@@ -130,7 +132,7 @@ async def list_latest(
         rows = await SQL_LIST.rows(connection, count_max=count_max)
     else:
         rows = await SQL_LIST_OF_ACCOUNT.rows(connection, account_id=account_id, count_max=count_max)
-    return [_refusal(row) for row in rows]
+    return [ContentRefusal(**_decode(row)) for row in rows]
 
 
 SQL_FIND: Final = Statement(_REFUSAL + "WHERE account_id = %(account_id)s AND digest = %(digest)s")
@@ -139,7 +141,7 @@ SQL_FIND: Final = Statement(_REFUSAL + "WHERE account_id = %(account_id)s AND di
 async def find(connection: Connection, account_id: AccountId, digest: bytes) -> ContentRefusal | None:
     """Return one of an account's refused texts, or None."""
     row = await SQL_FIND.row(connection, account_id=account_id, digest=digest)
-    return None if row is None else _refusal(row)
+    return None if row is None else ContentRefusal(**_decode(row))
 
 
 SQL_ASK_REVIEW: Final = Statement("""
@@ -155,22 +157,6 @@ async def ask_review(
 ) -> None:
     """Store a refused text with its owner's comment for the operator to review."""
     await SQL_ASK_REVIEW.rows(connection, account_id=account_id, digest=digest, note=note, text=text)
-
-
-def _refusal(row: asyncpg.Record) -> ContentRefusal:
-    return ContentRefusal(
-        AccountId(row["account_id"]),
-        row["first_at"],
-        row["last_at"],
-        row["count"],
-        row["category"],
-        row["score"],
-        json.loads(row["reasons"]),
-        row["text"],
-        row["digest"],
-        row["review_asked_at"],
-        row["review_note"],
-    )
 
 
 SQL_ERASE_TEXTS: Final = Statement("""
@@ -232,31 +218,16 @@ async def delete_old(connection: Connection, count_max: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Review:
-    """A refused text with its account, and the comment of an owner who asked for a review."""
+class ReviewedText(ContentRefusal):
+    """A refused text with what the operator needs to know about its account."""
 
-    account_id: AccountId
     business: str
-    digest: bytes
-    first_at: datetime
-    last_at: datetime
-    count: int
-    category: str
-    score: float
-    reasons: Words
-    text: str | None
-    review_asked_at: datetime | None
-    review_note: str | None
     consents: bool
 
 
-def _review(row: asyncpg.Record) -> Review:
-    return Review(**{**dict(row), "reasons": json.loads(row["reasons"])})
-
-
 _REVIEW: Final = """
-SELECT r.account_id, a.business, r.digest, r.first_at, r.last_at, r.count, r.category, r.score, r.reasons,
-       r.text, r.review_asked_at, r.review_note, a.review_consent AS consents
+SELECT r.account_id, r.first_at, r.last_at, r.count, r.category, r.score, r.reasons, r.text, r.digest,
+       r.review_asked_at, r.review_note, a.business, a.review_consent AS consents
   FROM content_refusals r
   JOIN accounts a ON a.id = r.account_id
 """
@@ -272,9 +243,11 @@ SQL_LIST_REQUESTED: Final = Statement(
 )
 
 
-async def list_requested(connection: Connection, count_max: int) -> Sequence[Review]:
+async def list_requested(connection: Connection, count_max: int) -> Sequence[ReviewedText]:
     """Return the refused texts whose owners asked for a review."""
-    return [_review(row) for row in await SQL_LIST_REQUESTED.rows(connection, count_max=count_max)]
+    return [
+        ReviewedText(**_decode(row)) for row in await SQL_LIST_REQUESTED.rows(connection, count_max=count_max)
+    ]
 
 
 # The first condition uses the index; the second continues among rows of the same time.
@@ -295,12 +268,12 @@ async def list_reviews(
     before: datetime = _LATEST,
     account_id: AccountId = _NO_ACCOUNT,
     digest: bytes = b"",
-) -> Sequence[Review]:
+) -> Sequence[ReviewedText]:
     """Return the page of refused texts before a given one, the latest first."""
     rows = await SQL_LIST_REVIEWS.rows(
         connection, before=before, account_id=account_id, digest=digest, count_max=count_max
     )
-    return [_review(row) for row in rows]
+    return [ReviewedText(**_decode(row)) for row in rows]
 
 
 SQL_FIND_REVIEW: Final = Statement(
@@ -312,9 +285,9 @@ SQL_FIND_REVIEW: Final = Statement(
 )
 
 
-async def find_review(connection: Connection, account_id: AccountId, digest: bytes) -> Review | None:
+async def find_review(connection: Connection, account_id: AccountId, digest: bytes) -> ReviewedText | None:
     row = await SQL_FIND_REVIEW.row(connection, account_id=account_id, digest=digest)
-    return None if row is None else _review(row)
+    return None if row is None else ReviewedText(**_decode(row))
 
 
 # A text that was submitted only for review is erased; with the account's consent it stays.
@@ -336,40 +309,21 @@ async def close_review(connection: Connection, account_id: AccountId, digest: by
 
 
 @dataclass(frozen=True, slots=True)
-class ListedTemplate:
-    """A template and the business it belongs to; without a business it is for every account."""
+class RefusedTexts:
+    """How many texts were refused while that is kept, and how often."""
 
-    template: Template
-    business: str | None
+    texts: int
+    times: int
 
 
-SQL_LIST_TEMPLATES: Final = Statement("""
-SELECT t.id, t.account_id, t.pattern, t.verdict, t.note, t.created_at, t.created_by, a.business
-  FROM templates t
-  LEFT JOIN accounts a ON a.id = t.account_id
- WHERE t.id < %(before)s
- ORDER BY t.id DESC
- LIMIT %(count_max)s
+SQL_COUNT: Final = Statement("""
+SELECT count(*) AS texts, coalesce(sum(count), 0)::bigint AS times
+  FROM content_refusals
+ WHERE account_id = %(account_id)s
 """)
 
 
-async def list_templates_before(
-    connection: Connection, count_max: int, before: TemplateId = NEWEST
-) -> Sequence[ListedTemplate]:
-    """Return the page of templates before a given one, the newest first."""
-    rows = await SQL_LIST_TEMPLATES.rows(connection, before=before, count_max=count_max)
-    return [
-        ListedTemplate(
-            Template(
-                TemplateId(row["id"]),
-                row["account_id"],
-                row["pattern"],
-                TemplateVerdict(row["verdict"]),
-                row["note"],
-                row["created_at"],
-                row["created_by"],
-            ),
-            row["business"],
-        )
-        for row in rows
-    ]
+async def count(connection: Connection, account_id: AccountId) -> RefusedTexts:
+    row = await SQL_COUNT.row(connection, account_id=account_id)
+    assert row is not None
+    return RefusedTexts(*row)

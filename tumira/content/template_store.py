@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+from uuid import UUID
 
 import asyncpg
 
@@ -11,6 +12,9 @@ from tumira.content.templates import Policy, TemplateVerdict
 from tumira.core.ids import AccountId, TemplateId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
+
+# Beyond every template.
+NEWEST: Final = TemplateId(UUID(int=(1 << 128) - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +142,32 @@ async def delete_template(connection: Connection, template_id: TemplateId) -> Te
     return None if row is None else _template(row)
 
 
+@dataclass(frozen=True, slots=True)
+class ListedTemplate:
+    """A template and the business it belongs to; without a business it is for every account."""
+
+    template: Template
+    business: str | None
+
+
+SQL_LIST_BEFORE: Final = Statement("""
+SELECT t.id, t.account_id, t.pattern, t.verdict, t.note, t.created_at, t.created_by, a.business
+  FROM templates t
+  LEFT JOIN accounts a ON a.id = t.account_id
+ WHERE t.id < %(before)s
+ ORDER BY t.id DESC
+ LIMIT %(count_max)s
+""")
+
+
+async def list_templates_before(
+    connection: Connection, count_max: int, before: TemplateId = NEWEST
+) -> Sequence[ListedTemplate]:
+    """Return the page of templates before a given one, the newest first."""
+    rows = await SQL_LIST_BEFORE.rows(connection, before=before, count_max=count_max)
+    return [ListedTemplate(_template(row), row["business"]) for row in rows]
+
+
 def _template(row: asyncpg.Record) -> Template:
-    return Template(
-        TemplateId(row["id"]),
-        row["account_id"],
-        row["pattern"],
-        TemplateVerdict(row["verdict"]),
-        row["note"],
-        row["created_at"],
-        row["created_by"],
-    )
+    template_id, account_id, pattern, verdict, *others = row
+    return Template(template_id, account_id, pattern, TemplateVerdict(verdict), *others[:3])

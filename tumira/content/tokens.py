@@ -47,7 +47,7 @@ class Word(Struct, frozen=True):
     end: int
 
 
-class Chunk(Struct, frozen=True):
+class TextChunk(Struct, frozen=True):
     """Text without white space: its words, its pieces, and whether it ends a sentence."""
 
     words: Sequence[Word]
@@ -63,20 +63,20 @@ def places(text: str) -> Iterator[tuple[str, int, bool]]:
         after = match.end()
 
 
-def read_chunk(written: str, known: Container[str]) -> Chunk:
+def read_chunk(written: str, known: Container[str]) -> TextChunk:
     """Split one chunk; leet spelling is undone where that gives a known word."""
     core = written.strip(".,;:!?()[]\"'")
     if _LINK.fullmatch(core):
-        return Chunk([Word(LINK, 0, len(written))], (), written.endswith(_SENTENCE_ENDS))
+        return TextChunk([Word(LINK, 0, len(written))], (), written.endswith(_SENTENCE_ENDS))
     digits = len(_DIGIT.findall(written))
     if digits >= PHONE_DIGITS_MIN and core.strip("+").replace("-", "").isdecimal():
-        return Chunk([Word(PHONE, 0, len(written))], (), written.endswith(_SENTENCE_ENDS))
+        return TextChunk([Word(PHONE, 0, len(written))], (), written.endswith(_SENTENCE_ENDS))
     meant = _read_leet(written, known)
     words = [
         Word(_count_digits(match[0]) if match[0][0].isdecimal() else match[0], match.start(), match.end())
         for match in _WORD.finditer(meant)
     ]
-    return Chunk(
+    return TextChunk(
         words, _pieces(_DIGIT.sub("0", meant)), written.endswith(_SENTENCE_ENDS) or written in _DASHES
     )
 

@@ -28,7 +28,7 @@ from tumira.postgres import clock
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.pricing.destinations import sort_recipients
-from tumira.pricing.quote import Leg, Quote, SendRequest
+from tumira.pricing.quote import Leg, Quote, ValidRequest
 from tumira.pricing.segments import measure
 from tumira.pricing.store import get_tariff
 from tumira.sending import fairness, lookups
@@ -304,7 +304,7 @@ async def send_text(connection: Connection, phone: str, text: str) -> None:
             id=batch_id,
             account_id=accounts.SYSTEM,
             created_at=facts.now,
-            request=SendRequest("sms", [phone], text, None, dry_run=False),
+            request=ValidRequest("sms", [phone], text, None, dry_run=False),
             quote=Quote([phone], [0], [leg], [], segments, Decimal(0), tariff.version),
             lane=lane,
             message_ids=message_ids(batch_id, 1),

@@ -20,7 +20,7 @@ _CALL_OCTETS: Final = 1_000
 _ENTRY_OCTETS: Final = 50
 
 
-class SendRequest(Struct, frozen=True):
+class ValidRequest(Struct, frozen=True):
     """A send whose fields are all valid."""
 
     channel: str
@@ -50,7 +50,7 @@ class Quote(Struct, frozen=True):
     tariff_version: int
 
 
-def quote(tariff: Tariff, request: SendRequest) -> Quote | Refusal:
+def quote(tariff: Tariff, request: ValidRequest) -> Quote | Refusal:
     """Price a send by this tariff, or refuse it."""
     if len(request.to) > RECIPIENTS_MAX:
         return TooManyRecipients(
@@ -98,7 +98,7 @@ def _echo(entry: Rejected) -> Rejected:
     return Rejected(text if len(text) <= ECHO_MAX else text[: ECHO_MAX - 1] + "…", entry.code)
 
 
-def unbilled_octets(request: SendRequest, priced: Quote) -> int:
+def unbilled_octets(request: ValidRequest, priced: Quote) -> int:
     """Estimate what a send stores without being paid for; 0 if it costs anything."""
     if priced.total_cost:
         return 0

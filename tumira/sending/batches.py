@@ -5,13 +5,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
+from uuid import UUID
 
 from tumira.accounts.store import SYSTEM
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id, message_bounds
 from tumira.postgres.clock import read_now
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
-from tumira.sending.lifecycle import TEXT_KEPT
+from tumira.pricing.destinations import RECIPIENTS_MAX
+from tumira.sending.lifecycle import MESSAGE_STATUSES, TEXT_KEPT
+
+MESSAGES_MAX: Final = RECIPIENTS_MAX
+HIGHEST_ID: Final = UUID(int=(1 << 128) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,24 @@ class Batch:
     total_cost: Decimal
     refunded: Decimal
     created_at: datetime
+    pending: int
+    completed_at: datetime | None
+
+
+# In the order of the fields.
+BATCH_COLUMNS: Final = (
+    "id, status, channel, reference, recipients, segments, total_cost, refunded, created_at, pending,"
+    " completed_at"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDetails(Batch):
+    """A batch with its text, which is None once erased."""
+
+    body: str | None
+    # Whether it came from a file whose rows have their own texts.
+    has_places: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +64,27 @@ class Message:
     refunded_at: datetime | None
 
 
-SQL_FIND: Final = Statement("""
-SELECT id, status, channel, reference, recipients, segments, total_cost, refunded, created_at
+SQL_FIND: Final = Statement(f"""
+SELECT {BATCH_COLUMNS}, body,
+       EXISTS (SELECT FROM upload_chunks WHERE batch_id = %(batch_id)s AND bodies IS NOT NULL) AS has_places
   FROM batches
  WHERE id = %(batch_id)s
    AND account_id = %(account_id)s
-""")
+""")  # noqa: S608 - only constants are put in
 
 
-async def find(connection: Connection, account_id: AccountId, batch_id: BatchId) -> Batch | None:
+async def find(connection: Connection, account_id: AccountId, batch_id: BatchId) -> BatchDetails | None:
     """Return an account's batch; None for an unknown one and for another account's."""
     row = await SQL_FIND.row(connection, account_id=account_id, batch_id=batch_id)
-    return None if row is None else Batch(*row)
+    return None if row is None else BatchDetails(*row)
 
 
-SQL_LIST_NAMED: Final = Statement("""
-SELECT id, status, channel, reference, recipients, segments, total_cost, refunded, created_at
+SQL_LIST_NAMED: Final = Statement(f"""
+SELECT {BATCH_COLUMNS}
   FROM batches
  WHERE id = ANY(%(ids)s::uuid[])
    AND id BETWEEN %(low)s AND %(high)s
-""")
+""")  # noqa: S608 - only constants are put in
 
 
 async def list_named(connection: Connection, ids: Sequence[BatchId]) -> Mapping[BatchId, Batch]:
@@ -77,26 +101,63 @@ SELECT id, recipient, country, status, segments, cost, sent_at, delivered_at, fa
 """
 
 # The bounds limit the search to one week and to neighbouring entries of the primary key.
+SQL_COUNT: Final = Statement("""
+SELECT status, count(*) AS count
+  FROM messages
+ WHERE id BETWEEN %(low)s AND %(high)s
+   AND batch_id = %(batch_id)s
+   AND account_id = %(account_id)s
+ GROUP BY status
+""")
+
+
+async def count_messages(
+    connection: Connection, account_id: AccountId, batch_id: BatchId
+) -> Mapping[str, int]:
+    """Count the messages of an account's batch by status."""
+    low, high = message_bounds(batch_id)
+    rows = await SQL_COUNT.rows(connection, low=low, high=high, batch_id=batch_id, account_id=account_id)
+    return dict.fromkeys(MESSAGE_STATUSES, 0) | {row["status"]: row["count"] for row in rows}
+
+
+# A batch has a thousand messages at most, so skipping other statuses is cheap.
 SQL_LIST_MESSAGES: Final = Statement(
     _MESSAGE
     + """
  WHERE id BETWEEN %(low)s AND %(high)s
    AND batch_id = %(batch_id)s
    AND account_id = %(account_id)s
+   AND status = ANY(%(statuses)s::text[])
  ORDER BY id
+ LIMIT %(count_max)s
 """
 )
 
 
 async def list_messages(
-    connection: Connection, account_id: AccountId, batch_id: BatchId
-) -> Sequence[Message]:
-    """Return the messages of an account's batch, in the order of its recipients."""
+    connection: Connection,
+    account_id: AccountId,
+    batch_id: BatchId,
+    count_max: int = MESSAGES_MAX,
+    *,
+    status: str | None = None,
+    after: MessageId | None = None,
+) -> tuple[Sequence[Message], bool]:
+    """Return messages of an account's batch in the order of its recipients, and whether there are more."""
+    assert 0 < count_max <= MESSAGES_MAX
     low, high = message_bounds(batch_id)
+    if after is not None:
+        low = max(low, UUID(int=min(after.int + 1, HIGHEST_ID.int)))
     rows = await SQL_LIST_MESSAGES.rows(
-        connection, low=low, high=high, batch_id=batch_id, account_id=account_id
+        connection,
+        low=low,
+        high=high,
+        batch_id=batch_id,
+        account_id=account_id,
+        statuses=[*MESSAGE_STATUSES] if status is None else [status],
+        count_max=count_max + 1,
     )
-    return [Message(*row) for row in rows]
+    return [Message(*row) for row in rows[:count_max]], len(rows) > count_max
 
 
 SQL_FIND_MESSAGE: Final = Statement(_MESSAGE + "WHERE id = %(message_id)s AND account_id = %(account_id)s")

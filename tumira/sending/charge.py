@@ -6,7 +6,7 @@ from decimal import Decimal
 from tumira.accounts.store import LockedAccount
 from tumira.core.ids import AccountId, BatchId, message_ids, new_id
 from tumira.postgres.connection import Connection
-from tumira.pricing.quote import Quote, SendRequest, unbilled_octets
+from tumira.pricing.quote import Quote, ValidRequest, unbilled_octets
 from tumira.sending import fairness, insert
 from tumira.sending.insert import Debit, Flow, NewBatch
 from tumira.sending.limits import spend
@@ -37,7 +37,7 @@ class Charges:
     def new_batch(
         self,
         account: LockedAccount,
-        request: SendRequest,
+        request: ValidRequest,
         quote: Quote,
         lane: int,
         *,

@@ -25,7 +25,7 @@ from tumira.postgres.pool import Database
 from tumira.pricing.destinations import RECIPIENTS_MAX, Sorted, Tariff, sort_recipients
 from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.phone_numbers import CHANNEL, Entry, explain, read_recipients
-from tumira.pricing.quote import REFERENCE_MAX, Quote, SendRequest, quote
+from tumira.pricing.quote import REFERENCE_MAX, Quote, ValidRequest, quote
 from tumira.pricing.store import get_tariff
 from tumira.sending.batcher import Batcher
 from tumira.sending.types import Answered, Call, IdempotencyKey, InvalidSend, Priced, Refused, Send
@@ -129,8 +129,8 @@ def _fault(field: str, code: FieldCode) -> Mapping[str, str]:
     return {"field": field, "code": code.value}
 
 
-def _request(entries: Sequence[Entry], draft: Draft, *, dry_run: bool = False) -> SendRequest:
-    return SendRequest(
+def _request(entries: Sequence[Entry], draft: Draft, *, dry_run: bool = False) -> ValidRequest:
+    return ValidRequest(
         CHANNEL, [entry.number for entry in entries], draft.message, draft.reference or None, dry_run
     )
 

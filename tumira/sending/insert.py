@@ -16,7 +16,7 @@ from tumira.accounts.store import LockedAccount
 from tumira.core.ids import AccountId, BatchId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
-from tumira.pricing.quote import Quote, SendRequest
+from tumira.pricing.quote import Quote, ValidRequest
 
 Flow = tuple[AccountId, str, int]
 
@@ -27,7 +27,7 @@ class NewBatch(Struct, frozen=True):
     id: BatchId
     account_id: AccountId
     created_at: datetime
-    request: SendRequest
+    request: ValidRequest
     quote: Quote
     lane: int
     message_ids: Sequence[UUID]

@@ -1,4 +1,4 @@
-"""Search of an account's batches, and the details of one of them.
+"""Search of an account's batches.
 
 Each kind of search walks down its own index, the newest first: through the last few weeks, and through older
 ones only while the page is not full. `recipients` searches for a number. Conditions outside the index are
@@ -23,8 +23,8 @@ from tumira.postgres import partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 from tumira.sending import recipients
-from tumira.sending.batches import Message
-from tumira.sending.lifecycle import BATCH_STATUSES, MESSAGE_STATUSES
+from tumira.sending.batches import BATCH_COLUMNS, HIGHEST_ID, Batch
+from tumira.sending.lifecycle import BATCH_STATUSES
 from tumira.sending.recipients import SentMessage
 
 LOOK_MAX: Final = 10_000
@@ -32,13 +32,12 @@ LOOK_MAX: Final = 10_000
 LOOK_MESSAGES_MAX: Final = 2_000
 # Where few rows match, the next query reads this many times more.
 _LOOK_FACTOR: Final = 4
-MESSAGES_MAX: Final = 1_000
 WEEKS_AT_FIRST: Final = 4
 # While the page is not full, the next query reads this many times more weeks.
 _WEEKS_FACTOR: Final = 4
 
 LOWEST: Final = UUID(int=0)
-HIGHEST: Final = UUID(int=(1 << 128) - 1)
+HIGHEST: Final = HIGHEST_ID
 
 _SMALLEST_REFUND: Final = Decimal("0.0001")
 
@@ -64,19 +63,9 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundBatch(Batch):
     """A batch, and its message to the searched number, if there was one."""
 
-    id: BatchId
-    reference: str | None
-    status: str
-    recipients: int
-    pending: int
-    segments: int
-    total_cost: Decimal
-    refunded: Decimal
-    created_at: datetime
-    completed_at: datetime | None
     message_id: MessageId | None
     message_status: str | None
 
@@ -88,19 +77,15 @@ class Results:
     `stopped_at` is how far back the search got before it had read the maximum of rows.
     """
 
-    batches: Sequence[Found]
+    batches: Sequence[FoundBatch]
     older: BatchId | None
     stopped_at: datetime | None
 
 
-_COLUMNS: Final = (
-    "id, reference, status, recipients, pending, segments, total_cost, refunded, created_at, completed_at"
-)
-_NAMES: Final = _COLUMNS.split(", ")
 _FITS: Final = "status = ANY(%(statuses)s::text[]) AND refunded >= %(refunded_min)s"
 
 
-class Way(Struct, frozen=True):
+class IndexWalk(Struct, frozen=True):
     """An index to walk down: the condition on its rows, and their order."""
 
     stretch: str
@@ -115,11 +100,11 @@ class Way(Struct, frozen=True):
 # The weeks are named, because with bounds of `id` PostgreSQL might take the primary key, through the batches
 # of all accounts; and a query over all weeks would pay for each of them.
 @lru_cache(maxsize=1024)
-def _walk(way: Way, weeks: Sequence[str]) -> Statement:
-    columns = f"{_COLUMNS}, account_id"
+def _walk(way: IndexWalk, weeks: Sequence[str]) -> Statement:
+    columns = f"{BATCH_COLUMNS}, account_id"
     together = " UNION ALL ".join(f"SELECT {columns} FROM {week}" for week in weeks)  # noqa: S608 - as below
     return Statement(f"""
-SELECT {_COLUMNS}, fits, place = %(look_max)s AS is_last
+SELECT {BATCH_COLUMNS}, fits, place = %(look_max)s AS is_last
   FROM (SELECT {columns}, {_FITS} AS fits, row_number() OVER (ORDER BY {way.order}) AS place
           FROM ({together}) AS batches
          WHERE {way.stretch}
@@ -137,10 +122,10 @@ _OF_ACCOUNT: Final = (
     "(account_id, id) >= (%(account_id)s, %(since)s) AND (account_id, id) < (%(account_id)s, %(before)s)"
 )
 _NEWEST: Final = "account_id DESC, id DESC"
-RECENT: Final = Way(_OF_ACCOUNT, _NEWEST)
-OPEN: Final = Way(f"completed_at IS NULL AND {_OF_ACCOUNT}", _NEWEST)
-REFUNDED: Final = Way(f"refunded > 0 AND {_OF_ACCOUNT}", _NEWEST)
-OF_REFERENCE: Final = Way(
+RECENT: Final = IndexWalk(_OF_ACCOUNT, _NEWEST)
+OPEN: Final = IndexWalk(f"completed_at IS NULL AND {_OF_ACCOUNT}", _NEWEST)
+REFUNDED: Final = IndexWalk(f"refunded > 0 AND {_OF_ACCOUNT}", _NEWEST)
+OF_REFERENCE: Final = IndexWalk(
     "account_id = %(account_id)s AND reference IS NOT NULL"
     " AND (reference, id) >= (%(reference)s, %(since)s) AND (reference, id) < (%(reference)s, %(before)s)",
     "reference DESC, id DESC",
@@ -162,7 +147,7 @@ async def search(
     look_max = look_max or LOOK_MAX
     assert 0 < count_max < look_max
     way, own = _way(wanted)
-    found: list[Found] = []
+    found: list[FoundBatch] = []
     weeks = await partitions.names_within(connection, "batches", wanted.since, wanted.before)
     for stretch in _stretches(weeks):
         rows = await way.through(stretch).rows(
@@ -204,12 +189,12 @@ def _fitting(wanted: Search) -> Mapping[str, Any]:
     }
 
 
-def _found(row: asyncpg.Record, sent: SentMessage | None) -> Found:
+def _found(row: asyncpg.Record, sent: SentMessage | None) -> FoundBatch:
     message = (None, None) if sent is None else (sent.id, sent.status)
-    return Found(*(row[name] for name in _NAMES), *message)
+    return FoundBatch(*(row[name] for name in Batch.__slots__), *message)
 
 
-def _way(wanted: Search) -> tuple[Way, Mapping[str, Any]]:
+def _way(wanted: Search) -> tuple[IndexWalk, Mapping[str, Any]]:
     """Choose the most selective index."""
     bounds = {"since": wanted.since, "before": wanted.before}
     if wanted.reference is not None:
@@ -220,7 +205,7 @@ def _way(wanted: Search) -> tuple[Way, Mapping[str, Any]]:
 
 
 SQL_BATCHES_OF: Final = Statement(f"""
-SELECT {_COLUMNS}, {_FITS} AND reference IS NOT DISTINCT FROM coalesce(%(reference)s, reference) AS fits
+SELECT {BATCH_COLUMNS}, {_FITS} AND reference IS NOT DISTINCT FROM coalesce(%(reference)s, reference) AS fits
   FROM batches
  WHERE id = ANY(%(ids)s::uuid[])
    AND id BETWEEN %(low)s AND %(high)s
@@ -237,7 +222,7 @@ async def _search_number(
     look_max: int,
 ) -> Results:
     """Find messages to the number, the newest first, and the batch of each."""
-    found: list[Found] = []
+    found: list[FoundBatch] = []
     # The messages of the batch itself are not before it, whatever their ids end in.
     before = message_bounds(BatchId(wanted.before))[0]
     looked, turn, older, stopped_at = 0, count_max + 1, None, None
@@ -278,96 +263,3 @@ async def _batches_of(
         **_fitting(wanted),
     )
     return {row["id"]: row for row in rows}
-
-
-@dataclass(frozen=True, slots=True)
-class BatchDetails:
-    """A batch with its text, which is None once erased."""
-
-    id: BatchId
-    reference: str | None
-    status: str
-    recipients: int
-    pending: int
-    segments: int
-    total_cost: Decimal
-    refunded: Decimal
-    created_at: datetime
-    completed_at: datetime | None
-    body: str | None
-    # Whether it came from a file whose rows have their own texts.
-    has_places: bool
-
-
-SQL_FIND: Final = Statement(f"""
-SELECT {_COLUMNS}, body,
-       EXISTS (SELECT FROM upload_chunks WHERE batch_id = %(batch_id)s AND bodies IS NOT NULL) AS has_places
-  FROM batches
- WHERE id = %(batch_id)s
-   AND account_id = %(account_id)s
-""")  # noqa: S608 - only constants are put in
-
-
-async def find(connection: Connection, account_id: AccountId, batch_id: BatchId) -> BatchDetails | None:
-    """Return an account's batch; None for an unknown one and for another account's."""
-    row = await SQL_FIND.row(connection, account_id=account_id, batch_id=batch_id)
-    return None if row is None else BatchDetails(*row)
-
-
-# The messages of a batch are found by the primary key.
-SQL_COUNT: Final = Statement("""
-SELECT status, count(*) AS count
-  FROM messages
- WHERE id BETWEEN %(low)s AND %(high)s
-   AND batch_id = %(batch_id)s
-   AND account_id = %(account_id)s
- GROUP BY status
-""")
-
-
-async def count_messages(
-    connection: Connection, account_id: AccountId, batch_id: BatchId
-) -> Mapping[str, int]:
-    """Count the messages of an account's batch by status."""
-    low, high = message_bounds(batch_id)
-    rows = await SQL_COUNT.rows(connection, low=low, high=high, batch_id=batch_id, account_id=account_id)
-    return dict.fromkeys(MESSAGE_STATUSES, 0) | {row["status"]: row["count"] for row in rows}
-
-
-# A batch has a thousand messages at most, so skipping other statuses is cheap.
-SQL_LIST_MESSAGES: Final = Statement("""
-SELECT id, recipient, country, status, segments, cost, sent_at, delivered_at, failure_reason, refunded_at
-  FROM messages
- WHERE id BETWEEN %(low)s AND %(high)s
-   AND batch_id = %(batch_id)s
-   AND account_id = %(account_id)s
-   AND status = ANY(%(statuses)s::text[])
- ORDER BY id
- LIMIT %(count_max)s
-""")
-
-
-async def list_messages(
-    connection: Connection,
-    account_id: AccountId,
-    batch_id: BatchId,
-    count_max: int,
-    *,
-    status: str | None = None,
-    after: MessageId | None = None,
-) -> tuple[Sequence[Message], bool]:
-    """Return messages of an account's batch in the order of its recipients, and whether there are more."""
-    assert 0 < count_max <= MESSAGES_MAX
-    low, high = message_bounds(batch_id)
-    if after is not None:
-        low = max(low, UUID(int=min(after.int + 1, HIGHEST.int)))
-    rows = await SQL_LIST_MESSAGES.rows(
-        connection,
-        low=low,
-        high=high,
-        batch_id=batch_id,
-        account_id=account_id,
-        statuses=[*MESSAGE_STATUSES] if status is None else [status],
-        count_max=count_max + 1,
-    )
-    return [Message(*row) for row in rows[:count_max]], len(rows) > count_max

@@ -11,7 +11,7 @@ from tumira.content.verdict import Verdict
 from tumira.core.errors import Refusal
 from tumira.core.ids import AccountId, BatchId, KeyId
 from tumira.pricing.destinations import Tariff
-from tumira.pricing.quote import Quote, SendRequest
+from tumira.pricing.quote import Quote, ValidRequest
 from tumira.sending.insert import NewBatch
 
 
@@ -25,7 +25,7 @@ class IdempotencyKey(Struct, frozen=True):
 class Send(Struct, frozen=True):
     """A send whose form is valid."""
 
-    request: SendRequest
+    request: ValidRequest
     idempotency: IdempotencyKey | None = None
     # Classified before the transaction, so that it need not wait; without one it is done there.
     verdict: Verdict | None = None

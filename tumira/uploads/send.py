@@ -35,7 +35,7 @@ from tumira.postgres.connection import Connection
 from tumira.postgres.pool import BUSY, Database
 from tumira.pricing.destinations import PriceStatus, Tariff, sort_recipients
 from tumira.pricing.phone_numbers import CHANNEL
-from tumira.pricing.quote import Leg, Quote, SendRequest
+from tumira.pricing.quote import Leg, Quote, ValidRequest
 from tumira.pricing.segments import measure
 from tumira.pricing.store import get_tariff
 from tumira.sending import fairness, lookups
@@ -351,7 +351,7 @@ async def _send(connection: Connection, upload: Upload, chunk: Chunk, priced: _P
     charges = Charges(facts)
     batch = charges.new_batch(
         account,
-        SendRequest(CHANNEL, priced.quote.numbers, upload.message, upload.reference, dry_run=False),
+        ValidRequest(CHANNEL, priced.quote.numbers, upload.message, upload.reference, dry_run=False),
         priced.quote,
         # By the size of the file, so that its last few messages do not enter the lane of passcodes.
         fairness.lane(upload.recipients),

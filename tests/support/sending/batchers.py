@@ -13,7 +13,7 @@ from tumira.core.ids import KEY, KeyId, read_id
 from tumira.operations.audit import runs
 from tumira.operations.audit.checks import CHECKS
 from tumira.postgres.pool import Database
-from tumira.pricing.quote import SendRequest
+from tumira.pricing.quote import ValidRequest
 from tumira.sending.batcher import Batcher
 from tumira.sending.types import Call, Decision, IdempotencyKey, Send
 
@@ -48,7 +48,7 @@ def send_call(
     body: str = "Your code is 493817.",
     idempotency_key: str | None = None,
 ) -> Call:
-    request = SendRequest("sms", to, body, None, dry_run=False)
+    request = ValidRequest("sms", to, body, None, dry_run=False)
     idempotency = None
     if idempotency_key is not None:
         idempotency = IdempotencyKey(idempotency_key, fingerprint({"to": list(to), "body": body}))

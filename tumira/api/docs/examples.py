@@ -16,7 +16,7 @@ from tumira.core import errors, ids
 from tumira.core.errors import RecipientCode, Refusal
 from tumira.core.ids import read_id
 from tumira.pricing.destinations import RECIPIENTS_MAX, Price, PriceStatus, Tariff
-from tumira.pricing.quote import SendRequest, quote
+from tumira.pricing.quote import ValidRequest, quote
 from tumira.sending.batches import Batch, Message
 from tumira.sending.types import InvalidSend
 
@@ -96,6 +96,8 @@ BATCH: Final = Batch(
     total_cost=Decimal("0.0600"),
     refunded=Decimal("0.0200"),
     created_at=ACCEPTED_AT,
+    pending=0,
+    completed_at=ACCEPTED_AT,
 )
 _PRICES: Final = [
     Price("sms", "ZW", Decimal("0.0400"), PriceStatus.ACTIVE),
@@ -149,7 +151,7 @@ def _read(fields: Mapping[str, Any]) -> Refusal:
 
 
 def _quote(**fields: Any) -> Refusal:
-    request = SendRequest(
+    request = ValidRequest(
         **{"channel": "sms", "to": [_ZW], "body": _NOTICE, "reference": None, "dry_run": False, **fields}
     )
     quoted = quote(Tariff(1, [], []), request)

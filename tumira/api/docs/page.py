@@ -25,7 +25,6 @@ STYLESHEET_PATH: Final = "/docs/reference.css"
 _FIRST: Final = frozenset(["overview", "authentication"])
 _OK: Final = range(200, 300)
 _JSON: Final = "application/json"
-_NO_CONTENT: Final = {"schema": {}, "examples": {}}
 _TOKEN: Final = re.compile(
     r'(?P<name>"(?:[^"\\]|\\.)*")(?=:)|(?P<text>"(?:[^"\\]|\\.)*")|(?P<value>\b(?:true|false|null|[0-9]+)\b)'
 )
@@ -34,6 +33,8 @@ _CODE: Final = re.compile(r"`([^`]+)`")
 _PLAIN_COLUMNS: Final = 2
 
 Json = Mapping[str, Any]
+
+_NO_CONTENT: Final[Json] = {"schema": {}, "examples": {}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira import audit_log
-from tumira.accounts import facts as account_facts
-from tumira.accounts import ledger
+from tumira.accounts import api_keys, ledger
 from tumira.accounts import search as account_search
 from tumira.accounts import store as accounts
 from tumira.accounts.ledger import Transfer
 from tumira.accounts.search import FIRST, LAST, FoundAccount, SearchCursor
 from tumira.accounts.store import SYSTEM, Account
 from tumira.console.session import OperatorSession, Services, page
+from tumira.content import store as content_store
 from tumira.core import money
 from tumira.core.days import local_day
 from tumira.core.errors import OperatorError
@@ -49,6 +49,7 @@ from tumira.postgres.connection import Connection
 from tumira.pricing.store import get_tariff
 from tumira.sending import daily_totals
 from tumira.topups import store as top_ups
+from tumira.webhooks import endpoints as webhook_endpoints
 
 ACCOUNTS: Final = "/operator/accounts"
 PAGE: Final = 50
@@ -225,9 +226,10 @@ async def _facts(session: OperatorSession, account: Account) -> Mapping[str, Any
         email = await logins.find_email(connection, account.id)
         factor = await second_factors.find(connection, principal)
         opened = await sessions.list_sessions(connection, account.id)
-        keys = await account_facts.list_keys(connection, account.id, KEYS_SHOWN)
-        endpoints = await account_facts.list_endpoints(connection, account.id, ENDPOINTS_SHOWN)
-        refused = await account_facts.count_refused(connection, account.id)
+        in_use = await api_keys.list_in_use(connection, account.id, KEYS_SHOWN)
+        revoked = await api_keys.list_revoked(connection, account.id, KEYS_SHOWN)
+        endpoints = await webhook_endpoints.list_endpoints(connection, account.id, ENDPOINTS_SHOWN)
+        refused = await content_store.count(connection, account.id)
         transfers = await ledger.list_latest(connection, account.id, TRANSFERS_SHOWN)
         paid = await top_ups.list_of_account(connection, account.id, TOP_UPS_SHOWN)
         changed = await audit_log.list_by_operators(connection, CHANGES_SHOWN, account_id=account.id)
@@ -240,7 +242,7 @@ async def _facts(session: OperatorSession, account: Account) -> Mapping[str, Any
         "factor": factor if factor is not None and factor.since is not None else None,
         "sessions": len(opened),
         "seen_at": opened[0].seen_at if opened else None,
-        "keys": keys,
+        "keys": [*in_use, *revoked][:KEYS_SHOWN],
         "endpoints": endpoints,
         "refused": refused,
         "transfers": [(_explain(transfer), transfer) for transfer in transfers],

@@ -12,14 +12,8 @@ from starlette.routing import Route
 from tumira.console.session import OperatorSession, Services, page
 from tumira.content import review as content_review
 from tumira.content.review import NOTE_MAX
-from tumira.content.store import (
-    NEWEST,
-    Review,
-    find_review,
-    list_requested,
-    list_reviews,
-    list_templates_before,
-)
+from tumira.content.store import ReviewedText, find_review, list_requested, list_reviews
+from tumira.content.template_store import NEWEST, list_templates_before
 from tumira.content.templates import TEMPLATE_MAX, TemplateVerdict, tidy
 from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, TEMPLATE, AccountId, TemplateId, read_id, write_id
@@ -96,7 +90,7 @@ async def show_refusals(session: OperatorSession) -> Response:
     )
 
 
-def _write_cursor(review: Review) -> str:
+def _write_cursor(review: ReviewedText) -> str:
     account = write_id(ACCOUNT, review.account_id)
     return f"{paging.write_time(review.last_at)}-{account}-{review.digest.hex()}"
 

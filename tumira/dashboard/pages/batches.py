@@ -24,10 +24,11 @@ from tumira.postgres.connection import Connection
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.phone_numbers import read_phone
 from tumira.pricing.store import get_tariff
+from tumira.sending import batches
 from tumira.sending import search as search_batches
-from tumira.sending.batches import Message
+from tumira.sending.batches import BatchDetails, Message
 from tumira.sending.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES, TEXT_KEPT, is_final
-from tumira.sending.search import HIGHEST, LOWEST, BatchDetails, BatchFilter, Found, Search
+from tumira.sending.search import HIGHEST, LOWEST, BatchFilter, FoundBatch, Search
 
 BATCHES: Final = "/dashboard/batches"
 MESSAGES: Final = "/dashboard/messages"
@@ -158,7 +159,7 @@ def shares(counts: Mapping[str, int]) -> Sequence[tuple[str, int, int]]:
 
 async def _find_batch(session: CustomerSession, connection: Connection) -> BatchDetails:
     batch_id = BatchId(read_path_id(session.request, BATCH, "There is no such batch"))
-    batch = await search_batches.find(connection, session.account_id, batch_id)
+    batch = await batches.find(connection, session.account_id, batch_id)
     if batch is None:
         raise HTTPException(404, "There is no such batch, or it is no longer kept")
     return batch
@@ -167,7 +168,7 @@ async def _find_batch(session: CustomerSession, connection: Connection) -> Batch
 async def _progress(session: CustomerSession) -> dict[str, Any]:
     async with session.database.connection() as connection:
         batch = await _find_batch(session, connection)
-        counts = await search_batches.count_messages(connection, session.account_id, batch.id)
+        counts = await batches.count_messages(connection, session.account_id, batch.id)
     # The messages are read after the batch and may have gone on since; all figures are counted from them.
     pending = sum(count for status, count in counts.items() if not is_final(status))
     return {
@@ -192,7 +193,7 @@ async def show_batch(session: CustomerSession) -> Response:
         raise HTTPException(404, "There is no such status")
     after = read_query_id(session.request, MESSAGE, "after")
     async with session.database.connection() as connection:
-        messages, is_more = await search_batches.list_messages(
+        messages, is_more = await batches.list_messages(
             connection,
             session.account_id,
             batch.id,
@@ -274,7 +275,7 @@ async def download_messages(session: CustomerSession) -> Response:
 
     async def read(after: MessageId | None, count_max: int) -> tuple[Sequence[Row], MessageId | None]:
         async with session.database.connection() as connection:
-            messages, is_more = await search_batches.list_messages(
+            messages, is_more = await batches.list_messages(
                 connection, session.account_id, batch.id, count_max, after=after
             )
         return [_message_row(message) for message in messages], messages[-1].id if is_more else None
@@ -282,7 +283,7 @@ async def download_messages(session: CustomerSession) -> Response:
     return download_list(session, f"{write_id(BATCH, batch.id)}.csv", MESSAGE_COLUMNS, read)
 
 
-def _batch_row(found: Found, number: str | None) -> Row:
+def _batch_row(found: FoundBatch, number: str | None) -> Row:
     own: Row = ()
     if number is not None and found.message_id is not None:
         own = (number, write_id(MESSAGE, found.message_id), found.message_status)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from typing import Final
-from uuid import UUID
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -10,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.accounts import api_keys
-from tumira.accounts.api_keys import Scope
+from tumira.accounts.api_keys import NEWEST, Scope
 from tumira.core.ids import KEY, KeyId, read_id, write_id
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.forms import Faults, Form, TextField, Ticked, read_path_id
@@ -28,7 +27,6 @@ from tumira.identity.person_rules import check_name, clean_name
 KEYS: Final = "/dashboard/keys"
 REVOKED_SHOWN: Final = 20
 _NO_KEY: Final = "You have no such key"
-_NEWEST: Final = KeyId(UUID(int=(1 << 128) - 1))
 SCOPES: Final = {
     Scope.SEND: "send messages and price them",
     Scope.READ: "look batches and messages up",
@@ -66,13 +64,13 @@ async def _page(
     account_id, before = session.account_id, _before(session.request)
     async with session.database.connection() as connection:
         in_use = await api_keys.list_in_use(connection, account_id, KEYS_MAX)
-        past = await api_keys.list_revoked(connection, account_id, before, REVOKED_SHOWN + 1)
+        past = await api_keys.list_revoked(connection, account_id, REVOKED_SHOWN + 1, before)
     return session.page(
         "keys.html.jinja",
         status,
-        keys=[(write_id(KEY, key.id), key) for key in in_use] if before == _NEWEST else [],
+        keys=[(write_id(KEY, key.id), key) for key in in_use] if before == NEWEST else [],
         past=[(write_id(KEY, key.id), key) for key in past[:REVOKED_SHOWN]],
-        is_first=before == _NEWEST,
+        is_first=before == NEWEST,
         older=write_id(KEY, past[REVOKED_SHOWN - 1].id) if len(past) > REVOKED_SHOWN else None,
         all_scopes=SCOPES,
         public_url=session.services.public_url,
@@ -111,4 +109,4 @@ async def revoke(session: CustomerSession) -> Response:
 def _before(request: Request) -> KeyId:
     """Return the key before which revoked ones are shown; the newest if the address names none."""
     read = read_id(KEY, request.query_params.get("before", ""))
-    return _NEWEST if read is None else KeyId(read)
+    return NEWEST if read is None else KeyId(read)

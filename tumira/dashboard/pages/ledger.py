@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.accounts import ledger
-from tumira.accounts.ledger import Entry, EntryKind, LedgerState, RefundedMessage, SentBatch
+from tumira.accounts.ledger import EntryKind, LedgerEntry, LedgerState, RefundedMessage, SentBatch
 from tumira.core import money
 from tumira.core.days import local_day, local_midnight
 from tumira.core.ids import ACCOUNT, BATCH, MESSAGE, AccountId, write_id
@@ -72,7 +72,7 @@ class FilterForm(PeriodForm):
 class LedgerLine:
     """An entry with what it was for, as far as that is kept, and the balance after it, if that is sure."""
 
-    entry: Entry
+    entry: LedgerEntry
     balance: Decimal | None
     sent: SentBatch | None
     returned: RefundedMessage | None
