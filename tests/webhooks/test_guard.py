@@ -20,11 +20,6 @@ from tumira.webhooks.url import parse
 pytestmark = pytest.mark.usefixtures("nothing_fails_unseen")
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
 def guarded(url: str, names: Names) -> WebhookClient:
     return WebhookClient(parse(url, allow_private=False), allow_private=False, resolve=names, tls=None)
 

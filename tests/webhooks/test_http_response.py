@@ -35,11 +35,6 @@ pytestmark = pytest.mark.usefixtures("nothing_fails_unseen")
 QUICK = Timeouts(call_s=0.5)
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
 async def test_a_port_that_nobody_serves_is_said_to_refuse() -> None:
     with closed_port() as port:
         async with calling(f"http://127.0.0.1:{port}/") as client:

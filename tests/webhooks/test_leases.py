@@ -1,7 +1,7 @@
 """Leases and wake-up rows of endpoints, and progress that comes after a change by the owner."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -24,12 +24,6 @@ TWO: Final = "worker-2"
 LEASE_S: Final = 10.0
 URL: Final = "http://127.0.0.1:9/hook"
 MINUTE: Final = timedelta(minutes=1)
-
-
-@pytest_asyncio.fixture
-async def hooks(database_url: str) -> AsyncIterator[Hooks]:
-    async with open_hooks(database_url) as hooks:
-        yield hooks
 
 
 @pytest_asyncio.fixture

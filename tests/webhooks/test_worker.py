@@ -6,7 +6,6 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -26,7 +25,6 @@ from tests.support.webhooks.receivers import (
     ok,
     run_receiver,
 )
-from tests.support.webhooks.verifiers import verify_with_npm
 from tests.support.webhooks.world import Added, Hooks, ids_of, open_hooks, open_request, still
 from tumira.core.ids import MESSAGE, write_id
 from tumira.identity.manage_accounts import limit
@@ -34,6 +32,7 @@ from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.simulator.smsc import run_smsc
 from tumira.webhooks import worker as webhook_worker
 from tumira.webhooks.http_client import Timeouts, WebhookClient
+from tumira.webhooks.retries import Backlog
 from tumira.worker import run_worker
 
 NOT_IN_USE: Final = "+263771209901"
@@ -71,35 +70,15 @@ async def work(url: str) -> None:
         await database.close()
 
 
-@asynccontextmanager
-async def open_scene(url: str) -> AsyncIterator[Scene]:
-    async with run_smsc() as smsc, open_engine(url) as engine, open_hooks(url) as hooks:
+@pytest_asyncio.fixture
+async def scene(database_url: str) -> AsyncIterator[Scene]:
+    async with run_smsc() as smsc, open_engine(database_url) as engine, open_hooks(database_url) as hooks:
         await engine.add_carrier("main", smsc.port)
         yield Scene(engine, hooks)
 
 
-@pytest_asyncio.fixture
-async def scene(database_url: str) -> AsyncIterator[Scene]:
-    async with open_scene(database_url) as scene:
-        yield scene
-
-
-@pytest_asyncio.fixture
-async def hooks(database_url: str) -> AsyncIterator[Hooks]:
-    async with open_hooks(database_url) as hooks:
-        yield hooks
-
-
-def types_of(payloads: Sequence[dict[str, Any]]) -> Counter[str]:
-    return Counter(payload["type"] for payload in payloads)
-
-
 def open_all(receiver: Receiver, endpoint: Added) -> Sequence[dict[str, Any]]:
     return [open_request(request, endpoint.secret) for request in receiver.requests]
-
-
-def verdicts_of_npm(receiver: Receiver, endpoint: Added) -> Sequence[object]:
-    return verify_with_npm(endpoint.secret, [(one.headers, one.body) for one in receiver.requests])
 
 
 async def test_the_whole_story_of_a_send_is_told_to_a_careful_receiver(scene: Scene) -> None:
@@ -114,7 +93,7 @@ async def test_the_whole_story_of_a_send_is_told_to_a_careful_receiver(scene: Sc
         await scene.hooks.until_idle(endpoint)
         await scene.hooks.until_idle(chosen)
         payloads = open_all(receiver, endpoint)
-        assert types_of(payloads) == {
+        assert Counter(payload["type"] for payload in payloads) == {
             "message.sent": 21,
             "message.delivered": 20,
             "message.undelivered": 1,
@@ -128,7 +107,6 @@ async def test_the_whole_story_of_a_send_is_told_to_a_careful_receiver(scene: Sc
         wanted = {one.body for one in receiver.requests if b'"type":"message.delivered"' in one.body}
         assert {one.body for one in picky.requests} == wanted
         assert len(picky.requests) == 20
-        assert verdicts_of_npm(receiver, endpoint) == [True] * len(receiver.requests)
         # Connections are kept: there were never more than events under way at once.
         assert receiver.connections <= 16
         assert await scene.engine.audit() == []
@@ -202,9 +180,7 @@ async def test_a_balance_is_told_to_be_low_once_for_each_time_that_it_becomes_so
         await scene.hooks.until_idle(endpoint)
         (payload,) = open_all(receiver, endpoint)
         assert payload["data"] == {"balance": "0.9600", "threshold": "1.0000", "currency": "USD"}
-
-
-async def test_a_low_balance_is_told_of_large_sends_and_of_calls_that_come_together(scene: Scene) -> None:
+    # After a large send, after calls that come together, and below a threshold that the account chose.
     large = await scene.engine.open_account("4")
     await scene.engine.send(large, numbers(80))
     assert await low_balances(scene, large) == [Decimal("0.80")]
@@ -213,14 +189,8 @@ async def test_a_low_balance_is_told_of_large_sends_and_of_calls_that_come_toget
     (balance,) = await low_balances(scene, several)
     assert 0 <= balance < 1
     other = await scene.engine.open_account("100")
-    await limit(
-        scene.engine.database,
-        other.id,
-        rate_limit=None,
-        daily_limit=None,
-        change_daily=False,
-        low_balance=Decimal("99.95"),
-    )
+    choice = {"rate_limit": None, "daily_limit": None, "change_daily": False}
+    await limit(scene.engine.database, other.id, low_balance=Decimal("99.95"), **choice)
     for _ in range(3):
         await scene.engine.send(other, numbers(1))
     assert await low_balances(scene, other) == [Decimal("99.92")]
@@ -283,7 +253,7 @@ class Crowd:
 async def test_an_endpoint_gets_four_events_at_once_at_first_and_sixteen_at_most(hooks: Hooks) -> None:
     async with run_receiver(hang) as receiver:
         endpoint = await hooks.add(receiver.url)
-        await hooks.add_events(600)
+        await hooks.add_events(200)
         hooks.start_worker()
         await receiver.wait(requests=4)
         await still()
@@ -295,7 +265,7 @@ async def test_an_endpoint_gets_four_events_at_once_at_first_and_sixteen_at_most
         hooks.clock.move_to(max(one.next_at or one.at for one in await hooks.until_attempts(endpoint, 4)))
 
         async def all_arrived() -> bool:
-            return len(ids_of(receiver.requests[4:])) == 600
+            return len(ids_of(receiver.requests[4:])) == 200
 
         await hooks.until(all_arrived, "not all arrived")
         assert 12 <= crowd.most <= 16
@@ -309,12 +279,17 @@ async def test_an_endpoint_that_hangs_is_left_with_one_event_and_holds_up_nobody
         endpoint = await hooks.add(slow.url)
         beside = await hooks.add(quick.url)
         theirs = await others.add(quick.url_as("127.0.0.1", "/theirs"))
+        # What happens to one account never reaches an endpoint of another.
+        wanted = {"/hook": hooks, "/theirs": others}
         hooks.start_worker()
         await hooks.add_events(300)
-        await others.add_events(300)
+        await others.add_events(100)
         await hooks.until_idle(beside)
         await hooks.until_idle(theirs)
-        assert len(quick.requests) == 600
+        assert len(quick.requests) == 400
+        for path, owner in wanted.items():
+            got = ids_of(one for one in quick.requests if one.path == path)
+            assert set(got) == set(await owner.webhook_ids())
         assert len(slow.requests) < 20
         await slow.wait(requests=8)
         # Of the first four each had its failure; since then they come one by one.
@@ -323,18 +298,18 @@ async def test_an_endpoint_that_hangs_is_left_with_one_event_and_holds_up_nobody
         assert (await hooks.waiting(endpoint)).behind > 250
 
 
-async def test_events_of_one_account_never_reach_an_endpoint_of_another(hooks: Hooks) -> None:
-    async with run_receiver() as one, run_receiver() as two, open_hooks(hooks.database.url) as others:
-        mine, theirs = await hooks.add(one.url), await others.add(two.url)
-        hooks.start_worker()
-        await hooks.add_events(20)
-        await others.add_events(30)
-        await hooks.until_idle(mine)
-        await hooks.until_idle(theirs)
-        assert set(ids_of(one.requests)) == set(await hooks.webhook_ids())
-        assert set(ids_of(two.requests)) == set(await others.webhook_ids())
-        assert (len(one.requests), len(two.requests)) == (20, 30)
-        assert len(open_all(one, mine)) == 20
+async def test_when_private_addresses_are_forbidden_nothing_is_called_and_each_attempt_says_why(
+    hooks: Hooks,
+) -> None:
+    async with run_receiver() as receiver:
+        endpoint = await hooks.add(receiver.url)
+        hooks.start_worker(allow_private=False)
+        await hooks.add_events(2)
+        attempts = await hooks.until_attempts(endpoint, 2)
+    why = "The URL must begin with https://, as in https://hooks.example.com/tumira."
+    assert {(one.status, one.problem) for one in attempts} == {(None, why)}
+    assert receiver.connections == 0
+    assert await hooks.waiting(endpoint) == Backlog(2, 0, 0)
 
 
 async def test_two_workers_share_endpoints_and_send_nothing_twice(hooks: Hooks) -> None:
@@ -342,13 +317,13 @@ async def test_two_workers_share_endpoints_and_send_nothing_twice(hooks: Hooks) 
         added = [await hooks.add(receiver.url_as("127.0.0.1", f"/{number}")) for number in range(5)]
         hooks.start_worker("worker-1")
         hooks.start_worker("worker-2")
-        for _ in range(10):
-            await hooks.add_events(20)
+        for _ in range(5):
+            await hooks.add_events(10)
             await asyncio.sleep(0.05)
         for endpoint in added:
             await hooks.until_idle(endpoint)
         counts = Counter((request.path, request.headers["webhook-id"]) for request in receiver.requests)
-        assert len(counts) == 1000
+        assert len(counts) == 250
         assert set(counts.values()) == {1}
 
 
@@ -357,12 +332,12 @@ async def test_a_worker_that_ends_in_good_order_leaves_nothing_to_be_sent_twice(
     crowd.pause_s = 0.01
     async with run_receiver(crowd) as receiver:
         endpoint = await hooks.add(receiver.url)
-        await hooks.add_events(600)
+        await hooks.add_events(200)
         for number in range(3):
             worker = hooks.start_worker(f"worker-{number}")
-            await receiver.wait(requests=100 * (number + 1))
+            await receiver.wait(requests=40 * (number + 1))
             await hooks.stop_worker(worker)
         hooks.start_worker("worker-last")
         await hooks.until_idle(endpoint)
         assert set(ids_of(receiver.requests).values()) == {1}
-        assert len(receiver.requests) == 600
+        assert len(receiver.requests) == 200

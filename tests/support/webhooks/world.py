@@ -94,12 +94,19 @@ class Hooks:
         async with self.database.transaction() as connection:
             await record_events(connection, [NewEvent(account_id, type_, data=DATA)] * count, self.clock())
 
-    def start_worker(self, name: str = "worker-1", url: str | None = None) -> "asyncio.Task[None]":
+    def start_worker(
+        self, name: str = "worker-1", url: str | None = None, *, allow_private: bool = True
+    ) -> "asyncio.Task[None]":
         """Deliver from now on; over another line to the database if one is given."""
         database = Database(url or self.database.url, settings=KEY_LOOKUPS)
         self._databases.append(database)
         worker = WebhookWorker(
-            database, name, allow_private=True, resolve=Resolver(), tls=default_tls(), clock=self.clock
+            database,
+            name,
+            allow_private=allow_private,
+            resolve=Resolver(),
+            tls=default_tls(),
+            clock=self.clock,
         )
         task = asyncio.create_task(worker.run())
         self.workers.append(task)

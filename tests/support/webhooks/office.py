@@ -1,0 +1,109 @@
+"""Two accounts with endpoints to which no worker delivers."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import asyncpg
+from msgspec import structs
+
+from tumira import events
+from tumira.core.ids import AccountId, EndpointId, EventId, new_id
+from tumira.events import Event
+from tumira.postgres.pool import Database
+from tumira.webhooks import endpoints, manage, retries
+from tumira.webhooks.endpoints import Endpoint
+from tumira.webhooks.health import Health
+from tumira.webhooks.retries import Backlog, EventRetry
+
+URL: Final = "https://hooks.example.com/tumira"
+LOW: Final = '{"balance":"0.9600","threshold":"1.0000","currency":"USD"}'
+
+
+class Office:
+    """A database with two accounts, and events that nobody delivers."""
+
+    def __init__(self, database: Database, ours: AccountId, theirs: AccountId) -> None:
+        self.database = database
+        self.ours = ours
+        self.theirs = theirs
+
+    async def add(
+        self, url: str = URL, types: Sequence[str] | None = None, account_id: AccountId | None = None
+    ) -> Endpoint:
+        endpoint, _ = await manage.add_endpoint(
+            self.database, account_id or self.ours, url, types, "", allow_private=False
+        )
+        return endpoint
+
+    async def change(self, endpoint_id: EndpointId, **changes: Any) -> Endpoint:
+        given = {"url": None, "types": None, "change_types": False, "description": None} | changes
+        return await manage.change_endpoint(self.database, endpoint_id, allow_private=False, **given)
+
+    async def add_events(
+        self, count: int, *, at: datetime | None = None, account_id: AccountId | None = None
+    ) -> Sequence[Event]:
+        account_id = account_id or self.ours
+        began = at or datetime.now(UTC)
+        async with self.database.transaction() as connection:
+            last = (await events.reserve_sequences(connection, {account_id: count}))[account_id]
+            told = [
+                Event(
+                    EventId(new_id(int(datetime.now(UTC).timestamp() * 1000))),
+                    account_id,
+                    last - count + 1 + place,
+                    "balance.low",
+                    None,
+                    None,
+                    began + timedelta(seconds=place),
+                    LOW,
+                )
+                for place in range(count)
+            ]
+            await events.insert_events(connection, told)
+        return told
+
+    async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        async with self.database.connection() as connection:
+            return await connection.fetch(statement, *arguments)
+
+    async def move(self, endpoint_id: EndpointId, position: int) -> None:
+        await self.rows(
+            "UPDATE webhook_endpoints SET position = $2 WHERE id = $1 RETURNING id", endpoint_id, position
+        )
+
+    async def put_off(self, endpoint_id: EndpointId, event: Event, due_in: timedelta) -> None:
+        now = datetime.now(UTC)
+        async with self.database.transaction() as connection:
+            retry = EventRetry(endpoint_id, event.sequence, event.id, 3, now, now + due_in)
+            await retries.upsert_retries(connection, [retry])
+
+    async def fail(self, endpoint_id: EndpointId) -> Health:
+        now = datetime.now(UTC)
+        health = Health(20, now - timedelta(hours=2), now + timedelta(minutes=5), 1, now - timedelta(days=1))
+        await self.rows(
+            "UPDATE webhook_endpoints SET failures = $2, failing_since = $3, rest_until = $4, warnings = $5,"
+            " succeeded_at = $6 WHERE id = $1 RETURNING id",
+            endpoint_id,
+            *structs.astuple(health),
+        )
+        return health
+
+    async def stored(self, endpoint_id: EndpointId) -> Endpoint:
+        async with self.database.transaction() as connection:
+            endpoint = await endpoints.lock(connection, None, endpoint_id)
+        assert endpoint is not None
+        return endpoint
+
+    async def waiting(self, endpoint_id: EndpointId) -> Backlog:
+        async with self.database.connection() as connection:
+            return await retries.count_backlog(connection, endpoint_id)
+
+    async def due(self, endpoint_id: EndpointId) -> Sequence[EventRetry]:
+        async with self.database.connection() as connection:
+            return await retries.list_due_retries(connection, endpoint_id, datetime.now(UTC), 10)
+
+    async def stretches(self, endpoint_id: EndpointId) -> Sequence[tuple[int, int]]:
+        async with self.database.connection() as connection:
+            replays = await retries.list_replays(connection, endpoint_id, 100)
+        return [(replay.position, replay.until) for replay in replays]
