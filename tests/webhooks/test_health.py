@@ -44,34 +44,24 @@ def test_the_numbers_are_those_that_customers_are_told() -> None:
     assert (CONCURRENCY_FIRST, CONCURRENCY_MAX, RETRY_AFTER_MAX) == (4, 16, DAY)
 
 
-def test_nineteen_failures_leave_an_endpoint_alone_and_the_twentieth_makes_it_rest() -> None:
+def test_the_twentieth_failure_makes_an_endpoint_rest_five_minutes_give_or_take_a_tenth() -> None:
     nearly = fail(Health(), FAILURES_MAX - 1)
     assert (nearly.is_probing, nearly.backoff_until) == (False, None)
-    tripped = fail(nearly, 1)
-    assert tripped.is_probing
-    assert tripped.backoff_until == NOW + BACKOFF
+    for chance, rest in ((0, 4.5 * MINUTE), (0.5, 5 * MINUTE), (0.999999, 5.5 * MINUTE)):
+        health = fail(nearly, 1, chance=chance)
+        assert health.is_probing
+        assert health.backoff_until is not None
+        assert abs(health.backoff_until - NOW - rest) < timedelta(milliseconds=1)
+        assert health.is_backing_off(health.backoff_until - timedelta(microseconds=1))
+        assert not health.is_backing_off(health.backoff_until)
 
 
-@pytest.mark.parametrize(("chance", "rest"), [(0, 4.5 * MINUTE), (0.5, 5 * MINUTE), (0.999999, 5.5 * MINUTE)])
-def test_a_rest_is_five_minutes_give_or_take_a_tenth(chance: float, rest: timedelta) -> None:
-    health = fail(Health(), FAILURES_MAX, chance=chance)
-    assert health.backoff_until is not None
-    assert abs(health.backoff_until - NOW - rest) < timedelta(milliseconds=1)
-    assert health.is_backing_off(health.backoff_until - timedelta(microseconds=1))
-    assert not health.is_backing_off(health.backoff_until)
-
-
-def test_how_long_an_endpoint_asks_for_is_kept_even_after_one_failure() -> None:
+def test_how_long_an_endpoint_asks_for_is_kept_and_the_longer_of_two_rests_counts() -> None:
     health = failed(Health(), NOW, 90 * SECOND, 0.5)
-    assert health.backoff_until == NOW + 90 * SECOND
-    assert not health.is_probing
-
-
-def test_the_longer_of_two_rests_counts() -> None:
+    assert (health.backoff_until, health.is_probing) == (NOW + 90 * SECOND, False)
     asked = failed(fail(Health(), FAILURES_MAX), NOW, HOUR, 0.5)
-    assert asked.backoff_until == NOW + HOUR
-    assert failed(asked, NOW, MINUTE, 0.5).backoff_until == NOW + HOUR
-    assert failed(asked, NOW, None, 0.5).backoff_until == NOW + HOUR
+    for retry_after in (MINUTE, None):
+        assert failed(asked, NOW, retry_after, 0.5).backoff_until == asked.backoff_until == NOW + HOUR
 
 
 tries = st.lists(

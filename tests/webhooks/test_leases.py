@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import asyncpg
-import pytest
 import pytest_asyncio
 
 from tests.support.webhooks.world import Added, Hooks, open_hooks
@@ -60,6 +59,11 @@ async def renew(
         return await leases.renew(connection, [one.id for one in added], worker, lease_s)
 
 
+async def release(hooks: Hooks, worker: str, added: Added) -> None:
+    async with hooks.database.connection() as connection:
+        await leases.release(connection, added.id, worker)
+
+
 async def advance(hooks: Hooks, worker: str, *progress: EndpointProgress) -> None:
     async with hooks.database.transaction() as connection:
         await leases.save_progress(connection, worker, progress)
@@ -86,36 +90,27 @@ async def test_an_endpoint_is_leased_to_one_worker_until_that_lets_go_or_its_lea
     hooks: Hooks, endpoint: Added
 ) -> None:
     assert [one.id for one in await lease(hooks, ONE, endpoint)] == [endpoint.id]
+    assert await lease(hooks, TWO, endpoint) == await lease(hooks, ONE, endpoint) == []
+    await release(hooks, TWO, endpoint)
     assert await lease(hooks, TWO, endpoint) == []
-    assert await lease(hooks, ONE, endpoint) == []
-    async with hooks.database.connection() as connection:
-        await leases.release(connection, endpoint.id, TWO)
-    assert await lease(hooks, TWO, endpoint) == []
-    async with hooks.database.connection() as connection:
-        await leases.release(connection, endpoint.id, ONE)
+    await release(hooks, ONE, endpoint)
     assert [one.id for one in await lease(hooks, TWO, endpoint, lease_s=0)] == [endpoint.id]
-    assert [one.id for one in await lease(hooks, ONE, endpoint)] == [endpoint.id]
-
-
-async def test_a_lease_is_renewed_by_its_holder_alone(hooks: Hooks, endpoint: Added) -> None:
-    await lease(hooks, ONE, endpoint, lease_s=0)
-    assert await renew(hooks, TWO, endpoint) == {}
-    changed_at = (await hooks.endpoint(endpoint)).changed_at
-    assert await renew(hooks, ONE, endpoint) == {endpoint.id: changed_at}
-    assert await lease(hooks, TWO, endpoint) == []
-
-
-@pytest.mark.parametrize("state", ["paused", "removed"])
-async def test_what_its_owner_stopped_is_neither_leased_nor_renewed(
-    hooks: Hooks, endpoint: Added, state: str
-) -> None:
-    await lease(hooks, ONE, endpoint)
-    if state == "paused":
-        await manage.pause_endpoint(hooks.database, endpoint.id)
-    else:
-        await manage.remove_endpoint(hooks.database, endpoint.id)
+    # Its holder alone renews it, as long as nobody else has taken it.
     assert await renew(hooks, ONE, endpoint) == {}
-    assert await lease(hooks, TWO, endpoint) == []
+    changed_at = (await hooks.endpoint(endpoint)).changed_at
+    assert await renew(hooks, TWO, endpoint, lease_s=0) == {endpoint.id: changed_at}
+    assert await due(hooks) == {endpoint.id}
+    assert [one.id for one in await lease(hooks, ONE, endpoint)] == [endpoint.id]
+    assert await due(hooks) == set()
+
+
+async def test_what_its_owner_stopped_is_neither_leased_nor_renewed(hooks: Hooks) -> None:
+    paused, removed = await hooks.add(URL), await hooks.add(f"{URL}/2")
+    await lease(hooks, ONE, paused, removed)
+    await manage.pause_endpoint(hooks.database, paused.id)
+    await manage.remove_endpoint(hooks.database, removed.id)
+    assert await renew(hooks, ONE, paused, removed) == {}
+    assert await lease(hooks, TWO, paused, removed) == []
     await hooks.add_events()
     assert await behind(hooks) == set()
 
@@ -224,45 +219,31 @@ async def test_news_that_came_while_an_endpoint_was_let_go_of_ring_for_the_next(
     await hooks.add_events(2)
     assert await take_wake_ups(hooks) == {endpoint.id}
     await advance(hooks, ONE, progress(mine, 1))
-    async with hooks.database.connection() as connection:
-        await leases.release(connection, endpoint.id, ONE)
+    await release(hooks, ONE, endpoint)
     assert await take_wake_ups(hooks) == {endpoint.id}
 
 
-async def test_retries_and_replays_are_due_in_their_time(hooks: Hooks, endpoint: Added) -> None:
-    now = hooks.clock()
-    await hooks.add_events()
-    (mine,) = await lease(hooks, ONE, endpoint)
-    await advance(hooks, ONE, progress(mine, 1))
-    assert await due(hooks) == await behind(hooks) == set()
-    await put_retry(hooks, endpoint, now + MINUTE)
-    assert await due(hooks, now + MINUTE / 2) == set()
-    assert await due(hooks, now + MINUTE) == {endpoint.id}
-    assert await replay.replay_after(hooks.database, endpoint.id, 0) == 1
-    assert await due(hooks, now) == {endpoint.id}
-
-
-async def test_an_endpoint_that_rests_is_due_and_leased_when_it_has_rested(
+async def test_retries_replays_and_the_end_of_a_backoff_are_due_in_their_time(
     hooks: Hooks, endpoint: Added
 ) -> None:
     now = hooks.clock()
     await hooks.add_events()
     (mine,) = await lease(hooks, ONE, endpoint)
     await advance(hooks, ONE, progress(mine, 0, Health(20, now, now + MINUTE)))
-    async with hooks.database.connection() as connection:
-        await leases.release(connection, endpoint.id, ONE)
+    await release(hooks, ONE, endpoint)
     assert await due(hooks, now + MINUTE / 2) == await behind(hooks, now + MINUTE / 2) == set()
     assert await lease(hooks, TWO, endpoint) == []
     assert await due(hooks, now + MINUTE) == await behind(hooks, now + MINUTE) == {endpoint.id}
     hooks.clock.move(MINUTE)
-    assert len(await lease(hooks, TWO, endpoint)) == 1
-
-
-async def test_what_a_dead_worker_left_is_due(hooks: Hooks, endpoint: Added) -> None:
-    await lease(hooks, ONE, endpoint)
-    assert await due(hooks) == set()
-    await renew(hooks, ONE, endpoint, lease_s=0)
-    assert await due(hooks) == {endpoint.id}
+    (mine,) = await lease(hooks, TWO, endpoint)
+    await advance(hooks, TWO, progress(mine, 1))
+    assert await due(hooks) == await behind(hooks) == set()
+    now = hooks.clock()
+    await put_retry(hooks, endpoint, now + MINUTE)
+    assert await due(hooks, now + MINUTE / 2) == set()
+    assert await due(hooks, now + MINUTE) == {endpoint.id}
+    assert await replay.replay_after(hooks.database, endpoint.id, 0) == 1
+    assert await due(hooks, now) == {endpoint.id}
 
 
 # What a worker learnt, against what its owner said meanwhile.
@@ -275,26 +256,14 @@ async def test_only_the_holder_writes_how_far_an_endpoint_is(hooks: Hooks, endpo
     await advance(hooks, ONE, progress(mine, 3, Health(7), "it is gone"))
     after = await hooks.endpoint(endpoint)
     assert (after.position, after.health.failures, after.state) == (0, 0, "active")
-    await advance(hooks, TWO, progress(mine, 3, Health(7)))
-    after = await hooks.endpoint(endpoint)
-    assert (after.position, after.health.failures) == (3, 7)
-
-
-async def test_a_position_never_goes_back(hooks: Hooks, endpoint: Added) -> None:
-    await hooks.add_events(5)
-    (mine,) = await lease(hooks, ONE, endpoint)
-    await advance(hooks, ONE, progress(mine, 4))
-    await advance(hooks, ONE, progress(mine, 2))
-    assert (await hooks.endpoint(endpoint)).position == 4
-
-
-async def test_health_and_its_end_are_written_as_they_were_learnt(hooks: Hooks, endpoint: Added) -> None:
+    # A position never goes back, and health is written as it was learnt.
     now = hooks.clock()
-    (mine,) = await lease(hooks, ONE, endpoint)
     health = Health(21, now - MINUTE, now + MINUTE, 1, now - 2 * MINUTE)
-    await advance(hooks, ONE, progress(mine, 0, health, "It answered 410 Gone."))
+    await advance(hooks, TWO, progress(mine, 3))
+    await advance(hooks, TWO, progress(mine, 2, health, "It answered 410 Gone."))
     after = await hooks.endpoint(endpoint)
-    assert (after.health, after.state, after.reason) == (health, "disabled", "It answered 410 Gone.")
+    assert (after.position, after.health) == (3, health)
+    assert (after.state, after.reason) == ("disabled", "It answered 410 Gone.")
 
 
 async def test_a_pause_and_a_new_start_outlive_what_a_worker_learnt_before(
@@ -395,6 +364,3 @@ async def test_a_recovery_hurries_the_retries_of_its_endpoint_alone(hooks: Hooks
     (mine,) = await lease(hooks, ONE, endpoint)
     await record(hooks, ONE, EndpointResults(progress(mine, 0), [], {}, has_recovered=True))
     assert await due(hooks) == {endpoint.id}
-
-
-# What the owner may do.

@@ -1,16 +1,12 @@
 """Payloads: the same bytes on every attempt, whatever happened to the message since."""
 
 import json
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
-from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tumira.api.schemas import write_message
 from tumira.core.ids import (
@@ -24,26 +20,9 @@ from tumira.core.ids import (
     new_id,
     write_id,
 )
-from tumira.delivery.outcomes import (
-    AlreadyTaken,
-    CarrierRefused,
-    Ended,
-    InDoubt,
-    Outcome,
-    Released,
-    Reported,
-    Resumed,
-    RetryLater,
-    Taken,
-)
-from tumira.delivery.receipt_rules import Receipt
-from tumira.delivery.settle_rules import REFUND_ALL, Consequences
-from tumira.delivery.store.settlement import LockedMessage, NewPart
-from tumira.delivery.store.waiting import QueueEntry
 from tumira.events import EVENT_TYPES, SUBSCRIBABLE, Event, is_subscribed, parse_types
 from tumira.sending.batches import Batch, Message
 from tumira.sending.low_balance import low_balance_data
-from tumira.sending.views import view_message
 from tumira.webhooks.payload import PAYLOADS, webhook_test_data, write_payload
 
 NOW: Final = datetime(2026, 11, 15, 8, 30, 0, 123_456, tzinfo=UTC)
@@ -196,6 +175,7 @@ def test_a_low_balance_and_a_test_say_what_was_kept_with_them() -> None:
 
 def test_every_type_has_a_payload_and_only_a_test_cannot_be_chosen() -> None:
     assert tuple(PAYLOADS) == EVENT_TYPES
+    assert {type_ for type_, _, _ in LATER} == {one for one in EVENT_TYPES if one.startswith("message.")}
     assert (*SUBSCRIBABLE, "webhook.test") == EVENT_TYPES
 
 
@@ -215,117 +195,3 @@ def test_some_types_are_chosen_by_name() -> None:
 def test_a_type_that_cannot_be_chosen_is_refused_with_the_choices(text: str) -> None:
     with pytest.raises(ValueError, match=r"There is no event .* name some of message\.sent, .*, or all\."):
         parse_types(text)
-
-
-STATES: Final = st.sampled_from(["DELIVRD", "UNDELIV", "EXPIRED", "REJECTD", "ENROUTE", "UNKNOWN"])
-
-
-# What brings a message to an end is more likely here than in life.
-KINDS: Final = [
-    Taken,
-    AlreadyTaken,
-    CarrierRefused,
-    RetryLater,
-    InDoubt,
-    Released,
-    Resumed,
-    *[Reported, Ended] * 4,
-]
-
-
-@st.composite
-def outcomes(draw: st.DrawFn) -> Outcome:
-    kind = draw(st.sampled_from(KINDS))
-    at = NOW + timedelta(seconds=draw(st.integers(-60, 60)))
-    yes = draw(st.booleans())
-    made: dict[type, Outcome] = {
-        Taken: Taken(
-            MESSAGE_ID, NewPart(MESSAGE_ID, 1, 0, 1, None, "c1", "c1", at, at, at), complete=True, late=yes
-        ),
-        AlreadyTaken: AlreadyTaken(MESSAGE_ID, at),
-        Reported: Reported(MESSAGE_ID, 1, 0, 1, receipt(draw(STATES)), at),
-        CarrierRefused: CarrierRefused(
-            MESSAGE_ID, "NO_ROUTE", draw(st.sampled_from(["failed", "expired"])), doubted=yes
-        ),
-        RetryLater: RetryLater(MESSAGE_ID, 1, 1, 2.0, ""),
-        InDoubt: InDoubt(MESSAGE_ID, 1, 30.0, ""),
-        Released: Released(MESSAGE_ID, QueueEntry(MESSAGE_ID, "ZW", 0, 1, yes)),
-        Resumed: Resumed(MESSAGE_ID, None, 0, yes),
-        Ended: draw(
-            st.sampled_from(
-                [
-                    Ended(MESSAGE_ID, "queued", "expired", "QUEUE_EXPIRED"),
-                    Ended(MESSAGE_ID, "queued", "failed", "NO_ROUTE"),
-                    Ended(MESSAGE_ID, "sent", "unconfirmed", None),
-                    Ended(MESSAGE_ID, "sending", "unconfirmed", None),
-                ]
-            )
-        ),
-    }
-    return made[kind]
-
-
-def receipt(state: str) -> Receipt:
-    return Receipt("c1", "263771200001", state, None, "")
-
-
-def settle(row: Message, group: Sequence[Outcome], refunds: frozenset[str], now: datetime) -> Any:
-    standing = LockedMessage(
-        row.id,
-        BATCH_ID,
-        ACCOUNT_ID,
-        row.country,
-        row.recipient,
-        row.status,
-        1,
-        row.cost,
-        row.refunded_at,
-        now,
-    )
-    decided = Consequences({row.id: standing}, refunds, now, tell_sent={ACCOUNT_ID}, again=False)
-    decided.own = {UUID(int=row.id.int): now}
-    for outcome in group:
-        decided.apply(outcome)
-    moved = decided.changed.get(row.id)
-    if moved is not None:
-        row = replace(
-            row,
-            status=moved.status,
-            sent_at=row.sent_at or moved.sent_at,
-            delivered_at=row.delivered_at or moved.delivered_at,
-            refunded_at=row.refunded_at or moved.refunded_at,
-            failure_reason=moved.reason,
-        )
-    return row, [event(type_, now) for _, type_ in decided.events]
-
-
-def histories() -> st.SearchStrategy[Sequence[Sequence[Outcome]]]:
-    return st.lists(st.lists(outcomes(), min_size=1, max_size=3), min_size=1, max_size=8)
-
-
-def rows(
-    row: Message, groups: Sequence[Sequence[Outcome]], refunds: frozenset[str]
-) -> Iterator[tuple[Message, Any]]:
-    for place, group in enumerate(groups):
-        row, events = settle(row, group, refunds, NOW + timedelta(seconds=place))
-        yield row, events
-
-
-@settings(max_examples=150)
-@given(
-    first=st.sampled_from([QUEUED, replace(QUEUED, status="sending"), SENT, UNCONFIRMED]),
-    groups=histories(),
-    refunds=st.sampled_from([REFUND_ALL, frozenset[str](), frozenset({"failed"})]),
-)
-def test_whatever_happens_to_a_message_its_events_never_change(
-    first: Message, groups: Sequence[Sequence[Outcome]], refunds: frozenset[str]
-) -> None:
-    told: list[tuple[Event, bytes]] = []
-    for row, events in rows(first, groups, refunds):
-        told.extend((one, write_payload(one, row, COMPLETED)) for one in events)
-        for one, body in told:
-            assert write_payload(one, row, COMPLETED) == body
-        if events and events[-1].type != "message.refunded":
-            last = json.loads(told[-1][1])["data"]
-            assert last["status"] == row.status
-            assert last["sent_at"] == view_message(row).sent_at

@@ -189,7 +189,7 @@ async def test_a_balance_is_told_to_be_low_once_for_each_time_that_it_becomes_so
     (balance,) = await low_balances(scene, several)
     assert 0 <= balance < 1
     other = await scene.engine.open_account("100")
-    choice = {"rate_limit": None, "daily_limit": None, "change_daily": False}
+    choice: dict[str, Any] = {"rate_limit": None, "daily_limit": None, "change_daily": False}
     await limit(scene.engine.database, other.id, low_balance=Decimal("99.95"), **choice)
     for _ in range(3):
         await scene.engine.send(other, numbers(1))
