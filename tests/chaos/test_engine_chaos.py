@@ -157,10 +157,8 @@ HARMLESS: Final = frozenset({"kill_web", "hush_lines"})
 
 
 def test_kills_and_cuts_under_load_lose_nothing_and_repeat_only_what_was_in_doubt() -> None:
-    seed = 1
-    steps = [*KILLS, "cut_lines", "lose_lines"]
-    random.Random(seed).shuffle(steps)
-    run_chaos(seed, steps, gap_s=0.7, pause_s=0.05)
+    steps = ["kill_worker", "kill_postgres", "cut_lines", "kill_web"]
+    run_chaos(1, steps, gap_s=0.2, pause_s=0.05)
 
 
 @pytest.mark.long

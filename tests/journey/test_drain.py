@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -28,13 +28,13 @@ from tests.support.processes.service import (
     Service,
     free_port,
     new_caller,
+    run_on,
     run_web,
     send_request,
     wait_until_ready,
 )
 from tests.support.sending.batchers import broken_promises, open_batchers, send_call
 from tumira.delivery.manage_carriers import add_carrier
-from tumira.postgres.pool import Database
 from tumira.sending.types import Answered
 from tumira.simulator.misbehaviours import ResponseDelay
 
@@ -268,21 +268,6 @@ class Sends:
         until(lambda: carrier.received >= wanted, "nothing is handed over")
 
 
-async def prepare_carrier(url: str, port: int) -> None:
-    database = Database(url, connections_max=1)
-    options = f"window=20&tps=0&binds={BINDS}&doubt_wait=5"
-    await add_carrier(database, "main", f"smpp://tester:secret@127.0.0.1:{port}?{options}", None, 100)
-    await database.close()
-
-
-async def audit(url: str) -> Sequence[str]:
-    database = Database(url)
-    try:
-        return await broken_promises(database)
-    finally:
-        await database.close()
-
-
 def binds_of(url: str, worker: WorkerProcess) -> int:
     pid = str(worker.process.pid)
     return len(execute(url, "SELECT FROM binds WHERE split_part(worker, ':', 2) = $1", pid))
@@ -296,7 +281,9 @@ def test_nothing_is_in_doubt_when_workers_are_restarted_one_after_the_other(
     database_url: str, tmp_path: Path
 ) -> None:
     with CarrierThread([ResponseDelay(20)]) as carrier:
-        asyncio.run(prepare_carrier(database_url, carrier.port))
+        options = f"window=20&tps=0&binds={BINDS}&doubt_wait=5"
+        address = f"smpp://tester:secret@127.0.0.1:{carrier.port}?{options}"
+        run_on(database_url, add_carrier, "main", address, None, 100)
         one, two = (WorkerProcess(tmp_path / name, database_url=database_url) for name in ("one", "two"))
         sends = Sends(database_url)
         with ended_at_last(one), ended_at_last(two):
@@ -319,4 +306,4 @@ def test_nothing_is_in_doubt_when_workers_are_restarted_one_after_the_other(
     assert len(counts) == sends.accepted
     assert set(counts.values()) == {1}
     assert execute(database_url, "SELECT FROM incidents") == []
-    assert asyncio.run(audit(database_url)) == []
+    assert run_on(database_url, broken_promises) == []

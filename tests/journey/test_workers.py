@@ -18,10 +18,9 @@ from tests.support.chaos.breakable import CarrierThread
 from tests.support.chaos.node import WorkerProcess, describe, ended_at_last, until
 from tests.support.delivery.engine import numbers
 from tests.support.postgres.databases import execute
-from tests.support.processes.service import new_caller
+from tests.support.processes.service import new_caller, run_on
 from tests.support.sending.batchers import broken_promises, open_batchers, send_call
 from tumira.delivery.manage_carriers import add_carrier
-from tumira.postgres.pool import Database
 from tumira.sending.types import Answered
 from tumira.simulator.connection import SmscConnection
 from tumira.simulator.misbehaviours import Misbehaviour, ResponseDelay
@@ -96,7 +95,7 @@ class Place:
         return count
 
     def check(self) -> None:
-        assert asyncio.run(_audit(self.url)) == []
+        assert run_on(self.url, broken_promises) == []
 
 
 async def _send(url: str, batches: Sequence[Sequence[str]]) -> None:
@@ -106,29 +105,14 @@ async def _send(url: str, batches: Sequence[Sequence[str]]) -> None:
             assert isinstance(await batchers.batchers[0].ask(send_call(caller, to)), Answered)
 
 
-async def _audit(url: str) -> Sequence[str]:
-    database = Database(url)
-    try:
-        return await broken_promises(database)
-    finally:
-        await database.close()
-
-
-async def _add_carrier(url: str, port: int, options: str) -> None:
-    database = Database(url, connections_max=1)
-    try:
-        await add_carrier(database, "main", f"smpp://tester:secret@127.0.0.1:{port}?{options}", None, 100)
-    finally:
-        await database.close()
-
-
 @pytest.fixture
 def place(database_url: str, tmp_path: Path) -> Iterator[Place]:
     """Give a carrier of four binds, each of which answers so slowly that its window counts."""
     tally = Tally()
     with CarrierThread([tally, ResponseDelay(20)]) as carrier:
         options = f"window={WINDOW}&tps=0&binds={BINDS}&doubt_wait=5"
-        asyncio.run(_add_carrier(database_url, carrier.port, options))
+        address = f"smpp://tester:secret@127.0.0.1:{carrier.port}?{options}"
+        run_on(database_url, add_carrier, "main", address, None, 100)
         yield Place(database_url, carrier, tally, tmp_path)
 
 
@@ -136,36 +120,8 @@ def thousands(count: int) -> Sequence[Sequence[str]]:
     return [numbers(1000, 1000 * place) for place in range(count)]
 
 
+# The store tests show that a dead worker's binds and messages move; here is the whole of it.
 @pytest.mark.long
-def test_two_workers_share_a_carrier_until_one_is_asked_to_end_and_leaves_nothing_in_doubt(
-    place: Place,
-) -> None:
-    with place.worker("one") as one, place.worker("two") as two:
-        place.wait_for_binds({one.process.pid: 2, two.process.pid: 2})
-        place.tally.submits.clear()
-        place.send(thousands(3))
-        place.wait_until_delivered()
-        # Every bind of both did a good part of it.
-        assert len(place.tally.submits) == BINDS
-        assert min(place.tally.submits.values()) > 3000 / BINDS / 3
-
-        place.send([numbers(1000, 1000 * thousand) for thousand in (3, 4, 5)])
-        until(lambda: place.carrier.received > 3200, "nothing is handed over")
-        took_s = one.stop()
-        # At once: the other need not wait for any lease to end.
-        ended = str(one.process.pid)
-        assert place.rows("SELECT FROM binds WHERE split_part(worker, ':', 2) = $1", ended) == []
-        assert place.rows("SELECT FROM in_flight WHERE split_part(worker, ':', 2) = $1", ended) == []
-        print(f"asked to end: gone in {took_s:.1f} s")
-        place.wait_for_binds({two.process.pid: BINDS}, 5.0)
-        place.wait_until_delivered()
-        counts = place.carrier.counts()
-        assert len(counts) == 6000
-        assert set(counts.values()) == {1}
-        assert place.doubts() == 0
-        place.check()
-
-
 def test_the_binds_of_a_killed_worker_move_and_its_messages_arrive(place: Place) -> None:
     with place.worker("one") as one, place.worker("two") as two:
         place.wait_for_binds({one.process.pid: 2, two.process.pid: 2})

@@ -118,7 +118,7 @@ class Service:
         **kwargs: Parameters.kwargs,
     ) -> Result:
         """Carry out an action on the service's database, as another process would."""
-        return complete(_run(self.url, action, *args, **kwargs))
+        return run_on(self.url, action, *args, **kwargs)
 
     def sql(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         return execute(self.url, statement, *arguments)
@@ -154,6 +154,16 @@ async def _run(
         return await action(database, *args, **kwargs)
     finally:
         await database.close()
+
+
+def run_on(
+    url: str,
+    action: Callable[Concatenate[Database, Parameters], Awaitable[Result]],
+    *args: Parameters.args,
+    **kwargs: Parameters.kwargs,
+) -> Result:
+    """Carry out an action on a database of its own pool."""
+    return complete(_run(url, action, *args, **kwargs))
 
 
 async def new_caller(
