@@ -39,7 +39,7 @@ from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.postgres.databases import open_directory
 from tests.support.processes.programs import Node, new_home, running
 from tumira.delivery import supervisor
-from tumira.delivery.outcomes import InDoubt
+from tumira.delivery.outcomes import LeftInDoubt
 from tumira.delivery.settle import settle
 from tumira.simulator.handsets import directory_in
 from tumira.simulator.misbehaviours import ReceiptBeforeResponse, ResponseDelay
@@ -293,7 +293,7 @@ async def test_a_receipt_that_matches_nothing_holds_up_no_other(database_url: st
 async def take_for_dead(engine: Engine) -> int:
     async with engine.database.transaction() as connection:
         rows = await connection.fetch("SELECT message_id, worker, carrier_id FROM in_flight")
-        outcomes = [InDoubt(row["message_id"], row["carrier_id"], 2, "its worker died") for row in rows]
+        outcomes = [LeftInDoubt(row["message_id"], row["carrier_id"], 2, "its worker died") for row in rows]
         return await settle(connection, outcomes, worker=rows[0]["worker"]) if rows else 0
 
 

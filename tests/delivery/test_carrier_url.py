@@ -4,7 +4,7 @@ from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tumira.delivery.carrier_url import REFUNDS, CarrierSettings, lacks_password, parse, write
@@ -43,10 +43,16 @@ def verdict(url: str) -> str | None:
     return None
 
 
-def test_what_is_not_given_has_its_default() -> None:
-    assert parse(PLAIN) == DEFAULTS
-    assert parse(PLAIN + ":2775/") == DEFAULTS
-    assert parse(PLAIN + "?") == DEFAULTS
+def test_what_is_not_given_has_its_default_and_is_not_written() -> None:
+    for end in ("", ":2775/", "?"):
+        assert parse(PLAIN + end) == DEFAULTS
+    assert write(DEFAULTS) == "smpp://user:***@smpp.example.com:2775?window=64&tps=200"
+    assert "hushhush" not in repr(DEFAULTS)
+    url = (
+        "smpps://us%40er:x@[::1]:3550?window=9&tps=0&bind=pair&binds=2&source=My%20Shop&in_doubt=hold&refund="
+    )
+    assert write(parse(url)) == url.replace(":x@", ":***@")
+    assert parse(url).refund == ()
 
 
 def test_every_parameter_is_read() -> None:
@@ -79,11 +85,6 @@ def test_smpps_means_tls_on_the_same_port() -> None:
     assert "contradict" in refusal(PLAIN.replace("smpp:", "smpps:") + "?tls=0")
 
 
-def test_a_refund_may_be_for_nothing() -> None:
-    assert parse(PLAIN + "?refund=").refund == ()
-    assert parse(write(parse(PLAIN + "?refund=")).replace("***", "x")).refund == ()
-
-
 @pytest.mark.parametrize(
     ("place", "host", "port"),
     [
@@ -101,23 +102,7 @@ def test_hosts_are_names_or_addresses(place: str, host: str, port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "place",
-    [
-        "",
-        ":2775",
-        "2001:db8::1",
-        "[2001:db8::1",
-        "[smpp]",
-        "[::1]2775",
-        "-x",
-        "a b",
-        "a/b",
-        "käse",
-        "a..b",
-        "a.",
-        "x" * 64,
-        ".".join(["x" * 63] * 4),
-    ],
+    "place", ["", ":2775", "2001:db8::1", "[2001:db8::1", "[smpp]", "[::1]2775", "a b", "a/b"]
 )
 def test_what_is_no_host_is_refused(place: str) -> None:
     line = refusal(f"smpp://user:hushhush@{place}")
@@ -126,35 +111,17 @@ def test_what_is_no_host_is_refused(place: str) -> None:
 
 @pytest.mark.parametrize(
     "source",
-    ["T", "Tumira", "My Shop", "Café", "A{}€", "123", "+27821230001", "1" * 15, "ABCDEFGHIJK", "12a"],
+    ["T", "My Shop", "A{}€", "123", "+27821230001", "1" * 15, "ABCDEFGHIJK", "12a"],
 )
 def test_a_source_is_a_name_or_a_number(source: str) -> None:
     assert parse(f"{PLAIN}?source={quote(source)}").source == source
 
 
 @pytest.mark.parametrize(
-    "source",
-    [
-        "",
-        "12",
-        "+12",
-        "1" * 16,
-        "ABCDEFGHIJKL",
-        "ABCDEFGHI€{",
-        "Tumirá",
-        "花",
-        "12.4",
-        " Tumira",
-        "A\nB",
-        "A\x1b",
-    ],
+    "source", ["", "12", "+12", "1" * 16, "ABCDEFGHIJKL", "ABCDEFGHI€{", "花", "12.4", " Tumira", "A\nB"]
 )
 def test_any_other_source_is_refused(source: str) -> None:
     assert refusal(f"{PLAIN}?source={quote(source)}").startswith("source must be 1 to 11 characters")
-
-
-def test_a_plus_in_a_source_is_a_plus() -> None:
-    assert parse(PLAIN + "?source=+27821230001").source == "+27821230001"
 
 
 @pytest.mark.parametrize(
@@ -162,10 +129,8 @@ def test_a_plus_in_a_source_is_a_plus() -> None:
     [
         ("window=0", "window must be a whole number from 1 to 10000."),
         ("window=10001", "window must be a whole number from 1 to 10000."),
-        ("window=", "window must be"),
         ("window", "window must be"),
         ("window=6.4", "window must be"),
-        ("window=-1", "window must be"),
         ("window=" + "9" * 5000, "window must be"),
         ("window=\N{ARABIC-INDIC DIGIT FIVE}", "window must be"),
         ("tps=100001", "tps must be a whole number from 0 to 100000."),
@@ -174,14 +139,11 @@ def test_a_plus_in_a_source_is_a_plus() -> None:
         ("bind=receiver", "bind must be transceiver or pair."),
         ("in_doubt=drop", "in_doubt must be resend or hold."),
         ("refund=delivered", "refund must be some of failed,expired,undelivered"),
-        ("refund=failed,", "refund must be some of"),
         ("tls=yes", "tls must be 0 or 1."),
         ("window=1&tps=1&window=2", "The URL has window twice; give it once."),
         ("colour=red", "no parameter colour; those it has are window, tps, bind, binds, source, in_doubt"),
-        ("Window=1", "no parameter Window; those it has are window, tps"),
         ("window=1&", "no such parameter; those it has are window"),
         ("window=%zz", "The value of window is not percent-encoded"),
-        ("source=%ff", "The value of source is not percent-encoded"),
     ],
 )
 def test_a_wrong_parameter_is_named(query: str, words: str) -> None:
@@ -193,8 +155,6 @@ def test_a_wrong_parameter_is_named(query: str, words: str) -> None:
     [
         ("", "must begin with smpp://"),
         ("http://user:hushhush@smpp.example.com", "must begin with smpp://"),
-        ("SMPP://user:hushhush@smpp.example.com", "must begin with smpp://"),
-        ("smpp:user:hushhush@smpp.example.com", "must begin with smpp://"),
         ("smpp://smpp.example.com", "Write the URL as"),
         ("smpp://user@smpp.example.com", "Write the URL as"),
         ("smpp://:hushhush@smpp.example.com", "The user must have 1 to 15 characters"),
@@ -202,16 +162,11 @@ def test_a_wrong_parameter_is_named(query: str, words: str) -> None:
         ("smpp://user:hushhush9@smpp.example.com", "The password must have 0 to 8 characters"),
         ("smpp://us er:hushhush@smpp.example.com", "The user must be visible ASCII"),
         ("smpp://user:hush%@smpp.example.com", "The password must be visible ASCII"),
-        ("smpp://user:hush%ff@smpp.example.com", "The password must be visible ASCII"),
         ("smpp://user:hush%00@smpp.example.com", "The password must be visible ASCII"),
-        ("smpp://user:hushé@smpp.example.com", "The password must be visible ASCII"),
         ("smpp://user:hush?hus@smpp.example.com", "Write the URL as"),
         ("smpp://user:hu@h?hus@smpp.example.com", "Write the URL as"),
         ("smpp://user:hushhush@smpp.example.com#x", "Write the URL as"),
-        ("smpp://user:hushhush@smpp.example.com?tps=1#x", "Write the URL as"),
         ("smpp://user:hushhush@smpp.example.com:0", "The port must be a whole number from 1 to 65535."),
-        ("smpp://user:hushhush@smpp.example.com:65536", "The port must be"),
-        ("smpp://user:hushhush@smpp.example.com:", "The port must be"),
         ("smpp://user:***@smpp.example.com", "write the carrier's real one"),
     ],
 )
@@ -221,19 +176,14 @@ def test_a_url_that_is_none_is_refused_without_its_password(url: str, words: str
     assert "hu" not in line
 
 
-def test_a_password_may_be_empty_but_not_left_out() -> None:
-    assert parse("smpp://user:@smpp.example.com").password == ""
-
-
 def test_a_password_beside_the_url_is_taken_as_it_is() -> None:
     found = parse("smpp://user@host", "a%2F:@?#")
     assert found == parse("smpp://user:a%252F%3A%40%3F%23@host")
-    assert parse("smpp://user@host", "").password == ""
+    assert parse("smpp://user@host", "").password == parse("smpp://user:@host").password == ""
     for url, password in (
         ("smpp://user:@host", "secret"),
         ("smpp://host", "secret"),
         ("smpp://user@host", "***"),
-        ("smpp://user@host", "sécret"),
         ("smpp://user@host", "secret\n"),
         ("smpp://user@host", "secretsecret"),
     ):
@@ -248,28 +198,12 @@ def test_a_password_beside_the_url_is_taken_as_it_is() -> None:
         ("smpp://user@host", True),
         ("smpps://user@host:2775?tps=1", True),
         ("smpp://user:@host", False),
-        ("smpp://user:secret@host", False),
-        ("smpp://host", False),
         ("smpp://@host", False),
         ("main", False),
     ],
 )
 def test_it_is_known_whether_a_password_has_to_be_asked_for(url: str, lacks: bool) -> None:  # noqa: FBT001 - a case
     assert lacks_password(url) is lacks
-
-
-def test_the_password_is_in_no_repr_and_in_no_url_that_is_written() -> None:
-    found = parse(PLAIN)
-    assert "hushhush" not in repr(found)
-    assert "password" not in repr(found)
-    assert write(found) == "smpp://user:***@smpp.example.com:2775?window=64&tps=200"
-
-
-def test_a_url_is_written_with_what_differs_from_the_defaults() -> None:
-    url = (
-        "smpps://us%40er:x@[::1]:3550?window=9&tps=0&bind=pair&binds=2&source=My%20Shop&in_doubt=hold&refund="
-    )
-    assert write(parse(url)) == url.replace(":x@", ":***@")
 
 
 visible = st.characters(min_codepoint=0x21, max_codepoint=0x7E)
@@ -284,21 +218,19 @@ any_settings = st.builds(
     binds=st.integers(1, 32),
     window_size=st.integers(1, 10_000),
     tps=st.integers(0, 100_000),
-    source=st.one_of(st.from_regex(r"\A\+?[0-9]{3,15}\Z"), st.from_regex(r"\A[A-Z][&=#?@%+a-z€]{0,4}\Z")),
+    source=st.sampled_from(["Tumira", "My Shop", "A&=#€", "B?@%+", "12345", "+27821230001"]),
     in_doubt=st.sampled_from(["resend", "hold"]),
     doubt_wait_s=st.integers(1, 86_400),
     refund=st.sets(st.sampled_from(REFUNDS)).map(lambda some: tuple(one for one in REFUNDS if one in some)),
 )
 
 
-@settings(deadline=None)
 @given(any_settings)
 def test_what_is_written_is_read_as_the_same(given_settings: CarrierSettings) -> None:
     password = quote(given_settings.password, safe="").replace("*", "%2A")
     assert parse(write(given_settings).replace(":***@", f":{password}@", 1)) == given_settings
 
 
-@settings(deadline=None)
 @given(st.text(), st.text(), st.text())
 def test_any_text_at_all_is_read_or_refused_in_one_line(user: str, place: str, query: str) -> None:
     line = verdict(f"smpp://{user}:Zq7%23xW@{place}?{query}") or ""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tumira.delivery.lanes import (
@@ -29,13 +29,10 @@ claims = st.lists(st.integers(0, 60), min_size=1, max_size=80)
     [
         (10, 10, 0, 0, True, Places(9, 1, 9)),
         (10, 10, 0, 0, False, Places(10, 0, 9)),
-        (9, 10, 0, 0, True, Places(9, 0, 9)),
         (1, 10, 0, 9, True, Places(0, 1, 1)),
         (1, 10, 0, 8, True, Places(1, 0, 1)),
         (1, 10, 9, 9, True, Places(1, 0, 0)),
         (75, 100, 20, 5, True, Places(67, 8, 70)),
-        (100, 100, 0, 0, True, Places(90, 10, 90)),
-        (1, 1, 0, 0, True, Places(1, 0, 1)),
         (1, 1, 0, 9, True, Places(0, 1, 1)),
         (0, 100, 50, 9, True, Places(0, 0, 0)),
     ],
@@ -52,12 +49,8 @@ def test_free_places_are_divided(
         (100, 0, 0, None, 100),
         (100, 40, 10, None, 50),
         (100, 0, 0, 300, 75),
-        (100, 0, 75, 300, 0),
         (100, 80, 15, 300, 5),
-        (10, 0, 0, 300, 10),
-        (10, 10, 0, 300, 0),
         (10, 11, 0, None, 0),
-        (10, 0, 0, 1, 1),
         (10, 0, 1, 1, 0),
         (10, 0, 0, 0.5, 1),
     ],
@@ -68,7 +61,6 @@ def test_a_worker_claims_its_free_window_and_a_quarter_of_a_second_at_most(
     assert free_places(window, outstanding, held, rate) == expected
 
 
-@settings(deadline=None)
 @given(data=st.data(), window=windows, owed=owing, bulk_waits=st.booleans())
 def test_no_claim_takes_more_than_is_free_nor_bulk_the_part_kept_for_passcodes(
     data: st.DataObject, window: int, owed: int, *, bulk_waits: bool
@@ -83,16 +75,7 @@ def test_no_claim_takes_more_than_is_free_nor_bulk_the_part_kept_for_passcodes(
     assert found + limit <= free
     assert bulk_outstanding + limit <= bulk_window(window)
     assert window == 1 or bulk_window(window) <= window - window / BULK_SHARE
-
-
-@settings(deadline=None)
-@given(data=st.data(), window=windows, owed=owing, bulk_waits=st.booleans())
-def test_no_place_stays_empty_that_either_lane_may_fill(
-    data: st.DataObject, window: int, owed: int, *, bulk_waits: bool
-) -> None:
-    bulk_outstanding = data.draw(st.integers(0, bulk_window(window)))
-    free = data.draw(st.integers(0, window - bulk_outstanding))
-    divided = places(free, window, bulk_outstanding, owed, bulk_waits=bulk_waits)
+    # And no place stays empty that either lane may fill.
     assert divided.small + divided.bulk == free
     # With lane 0 empty, bulk fills all that it may.
     assert divided.left_for_bulk(0) == min(free, bulk_window(window) - bulk_outstanding)
@@ -110,7 +93,6 @@ def claim_all(
     return taken, owed
 
 
-@settings(deadline=None)
 @given(claims, owing)
 def test_bulk_gets_exactly_one_place_in_ten_over_any_claims_while_both_wait(
     frees: Sequence[int], owed: int
@@ -122,7 +104,6 @@ def test_bulk_gets_exactly_one_place_in_ten_over_any_claims_while_both_wait(
     assert owed_at_last == (owed + total) % BULK_SHARE
 
 
-@settings(deadline=None)
 @given(claims, owing, st.data())
 def test_in_no_stretch_of_claims_does_bulk_get_less_or_passcodes_wait_for_more(
     frees: Sequence[int], owed: int, data: st.DataObject
@@ -135,15 +116,11 @@ def test_in_no_stretch_of_claims_does_bulk_get_less_or_passcodes_wait_for_more(
     assert total // BULK_SHARE <= bulk <= -(-total // BULK_SHARE)
 
 
-@settings(deadline=None)
-@given(claims)
-def test_a_window_of_one_serves_both_lanes(frees: Sequence[int]) -> None:
-    taken, _ = claim_all([1] * (10 * len(frees)), 0, window=1)
-    assert sum(bulk for _, bulk in taken) == len(frees)
-    assert sum(small for small, _ in taken) == 9 * len(frees)
+def test_a_window_of_one_serves_both_lanes() -> None:
+    taken, _ = claim_all([1] * 100, 0, window=1)
+    assert (sum(small for small, _ in taken), sum(bulk for _, bulk in taken)) == (90, 10)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), max_size=50), st.integers(1, 60))
 def test_bulk_never_saves_up_more_than_one_place(history: Sequence[tuple[int, int]], free: int) -> None:
     owed = 0
@@ -153,7 +130,6 @@ def test_bulk_never_saves_up_more_than_one_place(history: Sequence[tuple[int, in
     assert places(free, 1000, 0, owed, bulk_waits=True).bulk <= -(-free // BULK_SHARE)
 
 
-@settings(deadline=None)
 @given(windows, st.data())
 def test_with_bulk_in_all_of_its_window_a_passcode_still_finds_a_place(
     window: int, data: st.DataObject
@@ -172,7 +148,7 @@ def swept_floor() -> Floor:
     return floor
 
 
-def test_a_floor_is_the_clock_of_five_seconds_ago() -> None:
+def test_a_floor_is_the_clock_of_five_seconds_ago_and_below_what_was_claimed_lately() -> None:
     floor = swept_floor()
     for second in range(1, 9):
         floor.published(second, second * 1000)
@@ -180,24 +156,15 @@ def test_a_floor_is_the_clock_of_five_seconds_ago() -> None:
     assert floor.begin(6) == 1000
     assert floor.begin(8.5) == 3000
 
-
-def test_a_floor_stays_below_what_was_claimed_lately() -> None:
     floor = swept_floor()
     floor.published(0, 75_000)
     floor.claimed(3, 20_000)
     floor.claimed(4, 30_000)
+    floor.claimed(4.05, 30_001)
     assert floor.begin(6) == 20_000
     assert floor.begin(8.5) == 30_000
+    assert floor.begin(9.02) <= 30_001
     assert floor.begin(9.5) == 75_000
-
-
-def test_a_floor_remembers_a_claim_that_soon_followed_another() -> None:
-    floor = swept_floor()
-    floor.published(0, 75_000)
-    floor.claimed(3, 20_000)
-    floor.claimed(3.05, 20_001)
-    assert floor.begin(8.02) <= 20_001
-    assert floor.begin(8.2) == 75_000
 
 
 def test_a_floor_is_the_bottom_now_and_then_and_is_pulled_down_by_what_is_found_there() -> None:
@@ -211,7 +178,6 @@ def test_a_floor_is_the_bottom_now_and_then_and_is_pulled_down_by_what_is_found_
     assert floor.begin(SWEEP_S + 1 + FLOOR_AGE_S + 1) == 75_000
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from([0, 0.01, 0.05, 0.4, 1.0]), st.integers(0, 10**6), st.integers(0, 10**6)),

@@ -18,7 +18,7 @@ from tests.support.delivery.engine import numbers
 from tests.support.delivery.settling import REFUND_ALL, Owner, Phone, World
 from tumira.delivery import follow_up
 from tumira.delivery.observer import Observer
-from tumira.delivery.outcomes import CarrierRefused, InDoubt, Outcome, Taken
+from tumira.delivery.outcomes import CarrierRefused, LeftInDoubt, Outcome, Taken
 from tumira.delivery.receipt_rules import Receipt, key
 from tumira.delivery.recorder import Recorder
 from tumira.delivery.smpp.session import SmppSession
@@ -199,7 +199,7 @@ class Story:
             return
         one.is_closed = True
         if one.waiting:
-            self._put(InDoubt(one.claimed.id, self._world.carrier_id, 30, "no answer came in time"))
+            self._put(LeftInDoubt(one.claimed.id, self._world.carrier_id, 30, "no answer came in time"))
         elif one.is_refused:
             self._put(CarrierRefused(one.claimed.id, "CARRIER_REJECTED", doubted=one.attempt > 0))
 

@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tumira.delivery.receipt_rules import (
+    SAME_ID,
     ParsedText,
     Receipt,
     ReceiptResult,
+    id_condition,
     key,
     parse_text,
     receipt_result,
@@ -34,33 +36,25 @@ def read_standard(carrier_ref: str, state: str, error: str | None) -> ParsedText
     ("text", "parsed"),
     [
         (STANDARD, read_standard("10001", "DELIVRD", "000")),
-        (STANDARD.replace("text:", "Text:"), read_standard("10001", "DELIVRD", "000")),
         (STANDARD.replace(" text:hello", ""), read_standard("10001", "DELIVRD", "000")),
-        (STANDARD.replace("text:hello", "text:"), read_standard("10001", "DELIVRD", "000")),
         (STANDARD.replace("2611151200", "261115120000"), read_standard("10001", "DELIVRD", "000")),
-        (STANDARD.replace("2611151200", "20261115120000"), read_standard("10001", "DELIVRD", "000")),
         (STANDARD.replace("err:000", "err:EC_ABSENT"), read_standard("10001", "DELIVRD", "EC")),
         (STANDARD.replace("err:000", "err:0x1B"), read_standard("10001", "DELIVRD", "0x1B")),
-        (STANDARD.replace("err:000", "err:ABCDEFGH"), read_standard("10001", "DELIVRD", "ABCDEFGH")),
         (STANDARD.replace("err:000", "err:"), read_standard("10001", "DELIVRD", None)),
         (STANDARD.replace("10001", UUID), read_standard(UUID, "DELIVRD", "000")),
-        (STANDARD.replace("10001", "SAR-10001-2"), read_standard("SAR-10001-2", "DELIVRD", "000")),
         (STANDARD.upper(), read_standard("10001", "DELIVRD", "000")),
         (STANDARD.lower(), read_standard("10001", "DELIVRD", "000")),
         (STANDARD.replace(":", ": "), read_standard("10001", "DELIVRD", "000")),
         (STANDARD.replace(" ", "\n"), read_standard("10001", "DELIVRD", "000")),
         (STANDARD.replace("submit date", "submitdate"), read_standard("10001", "DELIVRD", "000")),
-        (STANDARD.replace("DELIVRD", "DELIVERED"), read_standard("10001", "DELIVRD", "000")),
         (STANDARD.replace("DELIVRD", "UNDELIVERABLE"), read_standard("10001", "UNDELIV", "000")),
         ("id:10001 stat:DELIVRD", ParsedText("10001", "DELIVRD", None, standard=False)),
         ("err:27 stat:EXPIRED id:10001", ParsedText("10001", "EXPIRED", "27", standard=False)),
         ("text:hello id:10001 stat:DELIVRD", ParsedText("10001", "DELIVRD", None, standard=False)),
         ("id:10001 sub:001", ParsedText("10001", None, None, standard=False)),
-        ("stat:DELIVRD", ParsedText(None, "DELIVRD", None, standard=False)),
         ("id: sub:001 stat:DELIVRD", ParsedText(None, "DELIVRD", None, standard=False)),
         ("paid:5 stat:DELIVRD", ParsedText(None, "DELIVRD", None, standard=False)),
         ("", None),
-        ("hello", None),
         ("you paid: 5", None),
     ],
 )
@@ -85,13 +79,9 @@ def test_any_text_can_be_read(text: str) -> None:
 @pytest.mark.parametrize(
     ("carrier_ref", "kept"),
     [
-        ("10001", "10001"),
         ("0010001", "10001"),
-        ("812FC7470000001B", "812fc7470000001b"),
-        ("10001\0", "10001"),
-        (" 10001 ", "10001"),
+        (" 10001 \0", "10001"),
         (UUID.upper(), UUID.lstrip("0")),
-        ("0", "0"),
         ("000", "0"),
         ("", "0"),
     ],
@@ -105,12 +95,8 @@ def test_an_id_is_kept_under_one_spelling(carrier_ref: str, kept: str) -> None:
     ("answered", "receipted"),
     [
         ("812FC7470000001B", str(0x812FC7470000001B)),
-        (str(0x812FC7470000001B), "812FC7470000001B"),
-        ("0000001B", "27"),
         ("27", "1b"),
         ("10001", "00010001"),
-        ("00010001", "10001"),
-        ("ABCDEF", "abcdef"),
         (UUID, UUID.upper()),
         ("SAR-7", "sar-7"),
     ],
@@ -124,17 +110,42 @@ def test_every_number_is_found_in_the_other_base(number: int, zeros: int) -> Non
     decimal, hexadecimal = "0" * zeros + str(number), "0" * zeros + f"{number:X}"
     assert key(decimal) in spellings(hexadecimal)
     assert key(hexadecimal) in spellings(decimal)
+    for receipt, answer in ((decimal, hexadecimal), (hexadecimal, decimal)):
+        assert (id_condition(receipt, answer) == SAME_ID) is (key(decimal) == key(hexadecimal))
 
 
-@given(st.text(max_size=300))
-def test_spellings_of_anything_are_few_and_all_different(carrier_ref: str) -> None:
-    found = spellings(carrier_ref)
-    assert 1 <= len(found) <= 3
-    assert len(set(found)) == len(found)
-
-
-def test_an_endless_number_is_not_counted() -> None:
+@given(st.text(max_size=300), st.text(max_size=300))
+def test_whatever_carriers_send_is_compared_in_bounds(in_receipt: str, in_answer: str) -> None:
+    found = spellings(in_receipt)
+    assert 1 <= len(set(found)) == len(found) <= 3
     assert spellings("9" * 5000) == ("9" * 255,)
+    words = id_condition(in_receipt, in_answer)
+    assert words is None or len(words) < 120
+
+
+@pytest.mark.parametrize(
+    ("in_receipt", "in_answer", "words"),
+    [
+        ("4660", "1234", "the id were written in hexadecimal"),
+        ("1234", "4660", "the id were read as hexadecimal"),
+        ("00AB12", "ab12", SAME_ID),
+        ("0xAB12", "ab12", "0x in front of the id did not count"),
+        ("0x1234", "4660", "the id were read as hexadecimal, and its 0x did not count"),
+        ("12ab-34cd", "12AB34CD", "only the letters and digits of the id counted"),
+        ("smsc1:770012", "770012", "the id had not “smsc1:” in front"),
+        ("770012", "770012@smsc1", "the id had “@smsc1” at its end"),
+        ("-5", "4294967291", "only the last 32 bits of the id counted"),
+        ("fedcba9876543210", "76543210", "only the last 32 bits of the id counted"),
+        ("a1b2c3d4", "d4c3b2a1", "the octets of the id were read in reverse"),
+        ("770012", "770013", None),
+        ("a12", "12", None),
+        ("", "770012", None),
+    ],
+)
+def test_the_condition_under_which_two_ids_are_the_same_is_said(
+    in_receipt: str, in_answer: str, words: str | None
+) -> None:
+    assert id_condition(in_receipt, in_answer) == words
 
 
 @pytest.mark.parametrize(
@@ -144,7 +155,6 @@ def test_an_endless_number_is_not_counted() -> None:
         ("+263771200001", "0771200001", True),
         ("263771200001", "263771200002", False),
         ("263771200001", "+27821230001", False),
-        ("263771200001", "", True),
         ("263771200001", "Tumira", True),
         ("1234", "263771200001", True),
         ("12345", "263771200001", False),
@@ -161,20 +171,15 @@ def test_numbers_are_compared_by_their_last_digits(a: str, b: str, same: bool) -
         ("DELIVRD", None, "delivered", None),
         ("DELIVRD", "001", "delivered", None),
         ("UNDELIV", None, "undelivered", "UNKNOWN"),
-        ("UNDELIV", "000", "undelivered", "UNKNOWN"),
         ("UNDELIV", "001", "undelivered", "UNKNOWN_SUBSCRIBER"),
         ("UNDELIV", "1", "undelivered", "UNKNOWN_SUBSCRIBER"),
-        ("UNDELIV", "005", "undelivered", "UNKNOWN_SUBSCRIBER"),
-        ("UNDELIV", "006", "undelivered", "ABSENT_SUBSCRIBER"),
         ("UNDELIV", "027", "undelivered", "ABSENT_SUBSCRIBER"),
         ("UNDELIV", "0x1B", "undelivered", "ABSENT_SUBSCRIBER"),
         ("UNDELIV", "01b", "undelivered", "ABSENT_SUBSCRIBER"),
         ("UNDELIV", "011", "undelivered", "SUBSCRIBER_BARRED"),
-        ("UNDELIV", "013", "undelivered", "SUBSCRIBER_BARRED"),
         ("UNDELIV", "032", "undelivered", "HANDSET_ERROR"),
         ("UNDELIV", "034", "undelivered", "UNKNOWN"),
         ("UNDELIV", "XYZ", "undelivered", "UNKNOWN"),
-        ("UNDELIV", "", "undelivered", "UNKNOWN"),
         ("DELETED", None, "undelivered", "UNKNOWN"),
         ("SKIPPED", None, "undelivered", "UNKNOWN"),
         ("REJECTD", "000", "undelivered", "CARRIER_REJECTED"),
@@ -184,9 +189,6 @@ def test_numbers_are_compared_by_their_last_digits(a: str, b: str, same: bool) -
         ("ENROUTE", "001", None, None),
         ("ACCEPTD", None, None, None),
         ("UNKNOWN", "001", None, None),
-        ("BUFFERD", None, None, None),
-        ("SCHEDLD", None, None, None),
-        ("WHATEVER", None, None, None),
         ("", None, None, None),
     ],
 )
@@ -235,7 +237,6 @@ EXPECTED = Receipt("10001", "263771200001", "DELIVRD", "000", KEPT)
         ),
         (deliver(tlvs={0x0423: b"\x03\x00\x00"}), EXPECTED),
         (deliver(tlvs={0x0427: b"\xff", 0x0423: b"\x03", 0x001E: b"\0"}), EXPECTED),
-        (deliver(tlvs={0x0427: b""}), EXPECTED),
         (deliver(text=b"who knows"), Receipt(None, "263771200001", "UNKNOWN", None, "who knows")),
         (deliver(esm_class=0x20), Receipt("10001", "263771200001", "ENROUTE", "000", KEPT)),
         (
@@ -252,14 +253,11 @@ def test_receipts_are_recognised_in_every_known_form(message: ShortMessage, rece
     "message",
     [
         deliver(esm_class=0, text=b"hello"),
-        deliver(esm_class=0, text=b""),
         deliver(esm_class=0, text=b"id:10001 stat:DELIVRD"),
         deliver(esm_class=0, text=b"Look: " + STANDARD.encode()),
         deliver(esm_class=0, text=b"id:10001 sub:001 dlvrd:001 hello"),
         deliver(esm_class=0, text=b"hello", tlvs={0x001E: b"10001\0"}),
         deliver(esm_class=0x08),
-        deliver(esm_class=0x10),
-        deliver(esm_class=0x18),
     ],
 )
 def test_what_people_write_is_no_receipt(message: ShortMessage) -> None:

@@ -1,10 +1,9 @@
 """The reaction to every response of a carrier."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tumira.delivery.responses import Action, CommandStatus, ResponseRule, judge, name
+from tumira.delivery.responses import Action, ResponseRule, judge, name
 from tumira.sending.lifecycle import FAILURE_REASONS
 
 # By number, apart from the names in the code under test.
@@ -30,9 +29,8 @@ TABLE = (
 )
 
 
-@pytest.mark.parametrize(("status", "verdict"), TABLE)
-def test_each_status_has_its_verdict(status: int, verdict: ResponseRule) -> None:
-    assert judge(status) == verdict
+def test_each_status_has_its_verdict() -> None:
+    assert [(status, judge(status)) for status, _ in TABLE] == TABLE
 
 
 @given(st.one_of(st.integers(0x400, 0xFFFF_FFFF), st.sampled_from([*set(range(0x400)) - TOLD])))
@@ -40,50 +38,13 @@ def test_numbers_that_tell_nothing_are_tried_once_more(status: int) -> None:
     assert judge(status) == ResponseRule(Action.UNKNOWN, "CARRIER_REJECTED")
 
 
-@pytest.mark.parametrize("status", range(0x100))
-def test_a_verdict_names_a_reason_exactly_where_it_may_end_a_message(status: int) -> None:
-    verdict = judge(status)
-    may_end = verdict.action in {Action.REFUSED, Action.TEMPORARY, Action.UNKNOWN}
-    assert (verdict.reason in FAILURE_REASONS) is may_end
-    assert (verdict.reason is None) is not may_end
+def test_a_verdict_names_a_reason_exactly_where_it_may_end_a_message() -> None:
+    for verdict in map(judge, range(0x100)):
+        may_end = verdict.action in {Action.REFUSED, Action.TEMPORARY, Action.UNKNOWN}
+        assert (verdict.reason in FAILURE_REASONS) is may_end
+        assert (verdict.reason is None) is not may_end
 
 
-@pytest.mark.parametrize(
-    ("number", "constant"),
-    [
-        (0x00, "ROK"),
-        (0x01, "RINVMSGLEN"),
-        (0x04, "RINVBNDSTS"),
-        (0x05, "RALYBND"),
-        (0x08, "RSYSERR"),
-        (0x0A, "RINVSRCADR"),
-        (0x0B, "RINVDSTADR"),
-        (0x0D, "RBINDFAIL"),
-        (0x0E, "RINVPASWD"),
-        (0x0F, "RINVSYSID"),
-        (0x14, "RMSGQFUL"),
-        (0x43, "RINVESMCLASS"),
-        (0x45, "RSUBMITFAIL"),
-        (0x48, "RINVSRCTON"),
-        (0x49, "RINVSRCNPI"),
-        (0x50, "RINVDSTTON"),
-        (0x51, "RINVDSTNPI"),
-        (0x58, "RTHROTTLED"),
-        (0x61, "RINVSCHED"),
-        (0x62, "RINVEXPIRY"),
-        (0x64, "RX_T_APPN"),
-        (0x65, "RX_P_APPN"),
-        (0x66, "RX_R_APPN"),
-        (0xC0, "RINVOPTPARSTREAM"),
-        (0xC4, "RINVOPTPARAMVAL"),
-        (0xFE, "RDELIVERYFAILURE"),
-        (0xFF, "RUNKNOWNERR"),
-    ],
-)
-def test_constants_have_the_numbers_of_the_standard(number: int, constant: str) -> None:
-    assert CommandStatus[constant] == number
-    assert name(number) == f"{constant} (0x{number:02X})"
-
-
-def test_a_number_of_the_carriers_own_is_named_by_itself() -> None:
+def test_a_status_is_named_as_people_look_it_up() -> None:
+    assert name(0x58) == "RTHROTTLED (0x58)"
     assert name(0x4A1) == "status 0x4A1"

@@ -25,25 +25,15 @@ def rate(throttle: Throttle, now: float) -> float:
     return found
 
 
-def test_a_bucket_holds_a_quarter_of_a_second_and_at_least_one() -> None:
+def test_a_bucket_holds_a_quarter_of_a_second_and_fills_at_the_rate() -> None:
     assert Throttle(200).allowance(START, PLENTY) == 50
     assert Throttle(200).allowance(START, 7) == 7
-    assert Throttle(200).allowance(START, 0) == 0
-    assert Throttle(2).allowance(START, PLENTY) == 1
     assert Throttle(1).allowance(START, PLENTY) == 1
-
-
-def test_what_was_spent_comes_back_at_the_rate() -> None:
     throttle = drained(200)
     assert throttle.allowance(START, PLENTY) == 0
     assert throttle.allowance(START + 0.1001, PLENTY) == 20
     assert throttle.allowance(START + 10, PLENTY) == 50
-
-
-def test_the_wait_is_until_the_next_may_be_sent() -> None:
-    assert Throttle(4).wait_s(START) == 0
     throttle = drained(4)
-    assert throttle.wait_s(START) == pytest.approx(0.25, abs=1e-5)
     assert throttle.wait_s(START + 0.1) == pytest.approx(0.15, abs=1e-5)
     assert throttle.wait_s(START + 1) == 0
 
@@ -111,15 +101,7 @@ def test_a_throttled_throttle_gains_a_twentieth_of_its_limit_a_second() -> None:
     assert throttle.rate(resumed + 1000) == pytest.approx(120)
 
 
-def test_without_a_limit_a_throttle_sets_half_of_what_went_in_the_last_second() -> None:
-    throttle = Throttle(0)
-    for place in range(1000):
-        throttle.spend(START + place / 1000, 1)
-    throttle.throttled(START + 0.9999)
-    assert throttle.rate(START + 1) == 500
-
-
-def test_without_a_limit_the_second_before_counts_too_and_older_ones_do_not() -> None:
+def test_without_a_limit_a_throttle_sets_half_of_what_went_in_the_last_seconds() -> None:
     throttle = Throttle(0)
     throttle.spend(START + 0.9, 600)
     throttle.spend(START + 1.1, 10)
@@ -137,14 +119,11 @@ def test_without_a_limit_it_gains_a_tenth_a_second_and_forgets_after_a_minute() 
     throttle.throttled(START)
     for second in range(1, 59):
         throttle.succeeded(START + 1 + second)
-    assert throttle.rate(START + 59) == pytest.approx(100 + 58 * 10)
-    assert throttle.rate(START + 59.9) is not None
+    assert throttle.rate(START + 59.9) == pytest.approx(100 + 58 * 10)
     assert throttle.rate(START + 60) is None
     assert throttle.allowance(START + 60, PLENTY) == PLENTY
     assert throttle.wait_s(START + 60) == 0
-
-
-def test_a_second_throttle_without_a_limit_halves_again_and_begins_the_minute_anew() -> None:
+    # A second throttle halves again and begins the minute anew.
     throttle = Throttle(0)
     throttle.spend(START, 200)
     throttle.throttled(START)
@@ -168,9 +147,7 @@ def test_a_new_limit_keeps_what_was_learnt() -> None:
     throttle.retune(START + 2, 0)
     assert throttle.rate(START + 2) is None
     assert throttle.allowance(START + 2, PLENTY) == PLENTY
-
-
-def test_a_throttled_throttle_that_loses_its_limit_still_recovers_and_forgets() -> None:
+    # One that is slowed down and loses its limit still recovers and forgets.
     throttle = Throttle(200)
     throttle.throttled(START)
     throttle.retune(START + 1, 0)
@@ -220,7 +197,6 @@ def play(throttle: Throttle, history: Sequence[Step]) -> list[tuple[float, int]]
     return sent
 
 
-@settings(deadline=None)
 @given(limits, steps)
 def test_no_interval_holds_more_than_its_length_times_the_limit_and_a_bucket(
     tps: int, history: Sequence[Step]
@@ -234,7 +210,6 @@ def test_no_interval_holds_more_than_its_length_times_the_limit_and_a_bucket(
             assert total <= tps * (now - start) + bucket + 1e-3
 
 
-@settings(deadline=None)
 @given(st.one_of(st.just(0), limits), steps)
 def test_whoever_waits_as_told_may_send_one(tps: int, history: Sequence[Step]) -> None:
     throttle = Throttle(tps)
@@ -247,40 +222,30 @@ def test_whoever_waits_as_told_may_send_one(tps: int, history: Sequence[Step]) -
     assert throttle.allowance(now + wait_s, 1) == 1
 
 
-@settings(deadline=None)
 @given(limits, steps)
 def test_the_rate_stays_within_its_bounds_and_comes_back_to_the_limit(
     tps: int, history: Sequence[Step]
 ) -> None:
     throttle, now = Throttle(tps), START
+    halved_at = now - 1
     for step in history:
         now += step.wait_s
+        before = rate(throttle, now)
         hear(throttle, now, step.answer)
-        assert 1 <= rate(throttle, now) <= tps
+        after = rate(throttle, now)
+        assert max(1, before / 2) <= after <= tps
         assert throttle.paused_until <= now + PAUSE_MAX_S
+        if after < before:
+            # No second halves it twice.
+            assert now - halved_at >= 1
+            halved_at = now
     now = max(now, throttle.paused_until)
     for second in range(21):
         throttle.succeeded(now + second)
     assert rate(throttle, now + 21) == tps
 
 
-@settings(deadline=None)
-@given(steps)
-def test_no_second_halves_the_rate_twice(history: Sequence[Step]) -> None:
-    throttle, now = Throttle(1024), START
-    halved_at: list[float] = []
-    for step in history:
-        now += step.wait_s
-        before = rate(throttle, now)
-        hear(throttle, now, step.answer)
-        after = rate(throttle, now)
-        assert after >= min(before, max(1.0, before / 2))
-        if after < before:
-            assert not halved_at or now - halved_at[-1] >= 1
-            halved_at.append(now)
-
-
-@settings(deadline=None)
+@settings(max_examples=10)
 @given(st.integers(2, 1000), st.integers(2, 1000))
 def test_it_settles_near_what_the_carrier_takes(tps: int, capacity: int) -> None:
     throttle, taken, step_s = Throttle(tps), 0, 0.05

@@ -1,14 +1,11 @@
-"""Nodes that are restarted one after the other, without a failed call and without a message in doubt."""
+"""Web nodes that are restarted one after the other, without a failed call."""
 
 import asyncio
 import random
-import re
 import signal
 import socket
 import subprocess
-import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,82 +15,15 @@ import httpx
 import pytest
 
 from tests.support.chaos.balancers import run_balancer
-from tests.support.chaos.breakable import CarrierThread
-from tests.support.chaos.node import WorkerProcess, ended_at_last, until
-from tests.support.delivery.engine import numbers
+from tests.support.chaos.node import until
 from tests.support.postgres.databases import clone, execute
+from tests.support.processes.callers import Callers
 from tests.support.processes.programs import finish, start
-from tests.support.processes.service import (
-    Caller,
-    Service,
-    free_port,
-    new_caller,
-    run_on,
-    run_web,
-    send_request,
-    wait_until_ready,
-)
-from tests.support.sending.batchers import broken_promises, open_batchers, send_call
-from tumira.delivery.manage_carriers import add_carrier
-from tumira.sending.types import Answered
-from tumira.simulator.misbehaviours import ResponseDelay
+from tests.support.processes.service import Service, free_port, new_caller, run_web, wait_until_ready
 
-CALLERS: Final = 8
-CALLS_BETWEEN: Final = 50
 DRAIN_WAIT_S: Final = 2
 LONG_WAIT_S: Final = 300
 STOP_S: Final = 30
-BINDS: Final = 4
-
-
-class Callers:
-    """Callers that send one message after the other, half of them on one connection while it lasts."""
-
-    def __init__(self, base: str, key: str) -> None:
-        self._port = int(base.rpartition(":")[2])
-        self._key = key
-        self._stop = threading.Event()
-        self.statuses: Counter[int] = Counter()
-        self.failed: list[str] = []
-
-    @contextmanager
-    def calling(self) -> Iterator[None]:
-        thread = threading.Thread(target=asyncio.run, args=(self._run(),))
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            thread.join()
-
-    def wait_for_more(self) -> None:
-        """Wait until some more calls were answered."""
-        wanted = self.statuses.total() + CALLS_BETWEEN
-        until(lambda: self.statuses.total() >= wanted or self.failed, "nothing is answered")
-
-    async def _run(self) -> None:
-        await asyncio.gather(*(self._call(keep=place % 2 == 0) for place in range(CALLERS)))
-
-    async def _call(self, *, keep: bool) -> None:
-        while not self._stop.is_set():
-            try:
-                reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-                while await self._once(reader, writer, keep=keep) and not self._stop.is_set():
-                    pass
-                writer.close()
-            except (OSError, asyncio.IncompleteReadError) as error:
-                self.failed.append(repr(error))
-                return
-
-    async def _once(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, keep: bool) -> bool:
-        """Make a call, and tell whether the connection can be used for another."""
-        writer.write(send_request(self._key, keep=keep))
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        found = re.search(r"content-length: (\d+)", head)
-        assert found is not None
-        await reader.readexactly(int(found[1]))
-        self.statuses[int(head[9:12])] += 1
-        return keep and "connection: close" not in head
 
 
 def lasting_port() -> int:
@@ -234,76 +164,3 @@ def test_serve_passes_the_second_signal_on(database_url: str) -> None:
     node.send_signal(signal.SIGINT)
     done = finish(node)
     assert (done.returncode, done.stderr) == (0, "Stopped.\n")
-
-
-class Sends:
-    """Messages that are accepted, a few at a time, while something else happens."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._stop = threading.Event()
-        self.accepted = 0
-
-    @contextmanager
-    def sending(self) -> Iterator[None]:
-        thread = threading.Thread(target=asyncio.run, args=(self._run(),))
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            thread.join()
-
-    async def _run(self) -> None:
-        caller: Caller = await new_caller(self._url, "10000", 1_000_000)
-        async with open_batchers(self._url, 1) as batchers:
-            while not self._stop.is_set():
-                to = numbers(5, self.accepted)
-                assert isinstance(await batchers.batchers[0].ask(send_call(caller, to)), Answered)
-                self.accepted += len(to)
-                await asyncio.sleep(0.05)
-
-    def wait_for_more(self, carrier: CarrierThread) -> None:
-        wanted = carrier.received + 50
-        until(lambda: carrier.received >= wanted, "nothing is handed over")
-
-
-def binds_of(url: str, worker: WorkerProcess) -> int:
-    pid = str(worker.process.pid)
-    return len(execute(url, "SELECT FROM binds WHERE split_part(worker, ':', 2) = $1", pid))
-
-
-def wait_for_binds(url: str, worker: WorkerProcess, wanted: int) -> None:
-    until(lambda: binds_of(url, worker) == wanted, f"it does not hold {wanted} binds", STOP_S)
-
-
-def test_nothing_is_in_doubt_when_workers_are_restarted_one_after_the_other(
-    database_url: str, tmp_path: Path
-) -> None:
-    with CarrierThread([ResponseDelay(20)]) as carrier:
-        options = f"window=20&tps=0&binds={BINDS}&doubt_wait=5"
-        address = f"smpp://tester:secret@127.0.0.1:{carrier.port}?{options}"
-        run_on(database_url, add_carrier, "main", address, None, 100)
-        one, two = (WorkerProcess(tmp_path / name, database_url=database_url) for name in ("one", "two"))
-        sends = Sends(database_url)
-        with ended_at_last(one), ended_at_last(two):
-            with sends.sending():
-                until(lambda: binds_of(database_url, one) and binds_of(database_url, two), "not shared")
-                sends.wait_for_more(carrier)
-                one.stop()
-                # At once: no worker waits for the end of a lease.
-                assert binds_of(database_url, one) == 0
-                wait_for_binds(database_url, two, BINDS)
-                sends.wait_for_more(carrier)
-                one.start()
-                until(lambda: binds_of(database_url, one), "the worker that came back has no bind")
-                sends.wait_for_more(carrier)
-            until(
-                lambda: not execute(database_url, "SELECT FROM messages WHERE status <> 'delivered' LIMIT 1"),
-                "not everything is delivered",
-            )
-        counts = carrier.counts()
-    assert len(counts) == sends.accepted
-    assert set(counts.values()) == {1}
-    assert execute(database_url, "SELECT FROM incidents") == []
-    assert run_on(database_url, broken_promises) == []

@@ -1,7 +1,9 @@
 """A message in doubt is neither lost nor needlessly sent twice."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
+
+import pytest
 
 from tests.support.delivery.engine import Engine, numbers
 from tumira.delivery.smpp.connection import SmppTimeouts
@@ -34,10 +36,6 @@ class Script(Misbehaviour):
         self._word = ANSWER
         self._held: list[Callable[[], None]] = []
 
-    @property
-    def over(self) -> bool:
-        return not self._words
-
     def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - all lines alike
         self._word = self._words.pop(0) if self._words else ANSWER
         return DROPPED if self._word == DROP else 0
@@ -56,10 +54,6 @@ class Script(Misbehaviour):
             answer()
 
 
-async def incidents(engine: Engine) -> list[str]:
-    return [row["kind"] for row in await engine.rows("SELECT kind FROM incidents ORDER BY at")]
-
-
 async def test_segments_that_are_known_from_two_tries_make_a_message_whole(engine: Engine) -> None:
     script = Script(LOSE, HOLD, ANSWER, RELEASE)
     async with run_smsc(misbehaviours=[script, NoReceipts()]) as smsc:
@@ -72,17 +66,11 @@ async def test_segments_that_are_known_from_two_tries_make_a_message_whole(engin
         await engine.until_status(OTHER, "sent")
 
 
-async def test_a_segment_is_sent_again_with_the_reference_of_the_one_that_arrived(engine: Engine) -> None:
-    async with run_smsc(misbehaviours=[Script(LOSE, DROP)]) as smsc:
-        await engine.add_carrier("one", smsc.port, doubt_wait=3)
-        engine.start_worker(BRISK)
-        await engine.send(await engine.open_account(), [NUMBER], LONG)
-        await engine.until_status(NUMBER, "delivered")
-        assert smsc.texts.to(NUMBER) == [LONG]
-
-
-async def test_the_segment_that_was_lost_is_sent_again_and_not_another_one(engine: Engine) -> None:
-    async with run_smsc(misbehaviours=[Script(DROP, LOSE)]) as smsc:
+@pytest.mark.parametrize("words", [(LOSE, DROP), (DROP, LOSE)], ids=" ".join)
+async def test_the_segment_that_was_lost_is_sent_again_with_the_reference_of_the_other(
+    engine: Engine, words: Sequence[str]
+) -> None:
+    async with run_smsc(misbehaviours=[Script(*words)]) as smsc:
         await engine.add_carrier("one", smsc.port, doubt_wait=3)
         engine.start_worker(BRISK)
         await engine.send(await engine.open_account(), [NUMBER], LONG)
@@ -107,4 +95,4 @@ async def test_a_worker_that_ends_between_two_segments_leaves_nothing_in_flight(
         engine.start_worker()
         await engine.until_status(NUMBER, "delivered")
         assert smsc.texts.to(NUMBER) == [LONG]
-        assert await incidents(engine) == []
+        assert await engine.rows("SELECT FROM incidents") == []

@@ -10,7 +10,7 @@ from tests.support.delivery.engine import Engine, numbers
 from tests.support.processes.service import Caller
 from tumira.delivery import dispatcher
 from tumira.postgres.notify import Waker
-from tumira.simulator.handsets import Text
+from tumira.simulator.handsets import ReceivedText
 from tumira.simulator.smsc import Smsc, run_smsc
 
 RATE: Final = 300
@@ -36,7 +36,7 @@ async def test_a_passcode_overtakes_fifty_thousand_waiting_messages_of_its_own_a
 ) -> None:
     arrivals: dict[str, float] = {}
 
-    def arrived(text: Text) -> None:
+    def arrived(text: ReceivedText) -> None:
         arrivals[text.text] = time.monotonic()
 
     senders = [await engine.open_account() for _ in range(2)]

@@ -8,7 +8,6 @@ import pytest
 
 from tests.support.chaos.breakable import Moody
 from tests.support.delivery.engine import Engine, numbers
-from tests.support.processes.service import free_port
 from tumira.delivery import circuit_breaker, manage_carriers
 from tumira.delivery.manage_carriers import CarrierHealth
 from tumira.delivery.smpp.connection import SmppTimeouts
@@ -95,19 +94,6 @@ async def test_a_message_in_doubt_is_sent_again_through_another_carrier_although
         await engine.send(caller, [other])
         await engine.until_status(other, "delivered")
         assert len(first.texts.to(other)) == 1
-
-
-async def test_a_message_in_doubt_is_sent_again_through_the_same_carrier_when_the_other_is_away(
-    engine: Engine,
-) -> None:
-    async with run_smsc(misbehaviours=[DropFirst(1)]) as first:
-        await engine.add_carrier("first", first.port, priority=1, doubt_wait=1)
-        await engine.add_carrier("second", free_port(), priority=2)
-        engine.start_worker()
-        await until_bound(engine, "first")
-        await engine.send(await engine.open_account(), [NUMBER])
-        await engine.until_status(NUMBER, "delivered")
-        assert len(first.texts.to(NUMBER)) == 1
 
 
 async def test_a_silent_carrier_is_shown_and_is_used_again_once_it_answers(

@@ -82,24 +82,6 @@ async def until_acknowledged(engine: Engine, smsc: ForeignSmsc, count: int) -> N
     await engine.until(all_acknowledged, "not all receipts are acknowledged")
 
 
-async def test_a_receipt_finds_its_message_however_both_spell_the_id(engine: Engine) -> None:
-    pairs = list(product(SPELLINGS, SPELLINGS))
-    recipients = numbers(len(pairs))
-    rules = [
-        {"to": digits(recipient), "answer_id": answer, "receipt_id": receipt}
-        for recipient, (answer, receipt) in zip(recipients, pairs, strict=True)
-    ]
-    async with run_foreign_smsc(*rules) as smsc:
-        await engine.add_carrier("foreign", smsc.port)
-        engine.start_worker()
-        caller = await engine.open_account()
-        await engine.send(caller, recipients)
-        await engine.until_all("delivered")
-        await until_acknowledged(engine, smsc, len(pairs))
-        await check_once(engine, smsc, len(pairs))
-        assert await engine.rows("SELECT * FROM unmatched_receipts") == []
-
-
 async def test_an_id_is_found_in_any_spelling_by_a_worker_that_did_not_send_it(engine: Engine) -> None:
     pairs = list(product(SPELLINGS, SPELLINGS))
     recipients = numbers(len(pairs))
@@ -109,7 +91,7 @@ async def test_an_id_is_found_in_any_spelling_by_a_worker_that_did_not_send_it(e
             "to": digits(recipient),
             "answer_id": answer,
             "receipt_id": receipt,
-            "receipts": [{**words("DELIVRD"), "delay_ms": 2000}],
+            "receipts": [{**words("DELIVRD"), "delay_ms": 1000}],
         }
         for recipient, (answer, receipt) in zip(recipients, pairs, strict=True)
     ]
@@ -152,19 +134,3 @@ async def test_receipts_of_every_form_are_understood(engine: Engine) -> None:
             )
         }
         assert late == {recipients["another word afterwards"], recipients["a better word afterwards"]}
-
-
-async def test_a_reply_that_looks_like_a_receipt_settles_nothing(engine: Engine) -> None:
-    recipient, other = numbers(2)
-    reply = {"text": "id:{id} stat:UNDELIV", "esm_class": 0}
-    async with run_foreign_smsc(
-        {"to": digits(recipient), "receipts": [reply, {**words("DELIVRD"), "delay_ms": 300}]}
-    ) as smsc:
-        await engine.add_carrier("foreign", smsc.port)
-        engine.start_worker()
-        caller = await engine.open_account()
-        await engine.send(caller, [recipient, other])
-        await engine.until_all("delivered")
-        await until_acknowledged(engine, smsc, 3)
-        await check_once(engine, smsc, 2)
-        assert await engine.rows("SELECT * FROM unmatched_receipts") == []

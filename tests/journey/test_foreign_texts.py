@@ -1,29 +1,11 @@
 """A third-party SMSC gets every text whole, in the fields that carriers ask for."""
 
-from collections.abc import Sequence
 from typing import Final
 
+import pytest
+
 from tests.support.delivery.engine import Engine, numbers
-from tests.support.delivery.peers.smsc import ForeignSmsc, digits, fields, payload, run_foreign_smsc
-
-TWO_SEGMENTS: Final = "Your order 88213 is on its way. " * 8
-
-
-async def check_once(smsc: ForeignSmsc, texts: int) -> None:
-    await smsc.catch_up()
-    assert len(smsc.copies()) == texts
-    assert set(smsc.copies().values()) == {1}
-
-
-def joined(smsc: ForeignSmsc, recipient: str, segments: int) -> tuple[Sequence[bytes], str]:
-    own = [one for one in smsc.taken if one["to"] == digits(recipient)]
-    own.sort(key=lambda one: one["segment"])
-    octets = [payload(one["pdu"]) for one in own]
-    (reference,) = {piece[3] for piece in octets}
-    for number, piece in enumerate(octets, 1):
-        assert piece[:6] == bytes((5, 0, 3, reference, segments, number))
-    assert [one["esm_class"] for one in own] == [0x40] * segments
-    return [piece[6:] for piece in octets], "".join(one["text"] for one in own)
+from tests.support.delivery.peers.smsc import Event, digits, fields, payload, run_foreign_smsc
 
 
 async def test_the_fields_of_a_submit_are_those_that_carriers_ask_for(engine: Engine) -> None:
@@ -34,7 +16,8 @@ async def test_the_fields_of_a_submit_are_those_that_carriers_ask_for(engine: En
         caller = await engine.open_account()
         await engine.send(caller, [recipient, far], "Your code is 493817.")
         await engine.until_all("delivered")
-        await check_once(smsc, 2)
+        await smsc.catch_up()
+        assert set(smsc.copies().values()) == {1}
         assert {one["to"] for one in smsc.taken} == {digits(recipient), digits(far)}
         for one in smsc.taken:
             read = fields(one["pdu"])
@@ -51,60 +34,47 @@ async def test_the_fields_of_a_submit_are_those_that_carriers_ask_for(engine: En
             assert (one["destination"], one["registered_delivery"]) == ([1, 1], 1)
 
 
-async def test_a_long_gsm_7_text_arrives_whole_and_no_escape_is_cut(engine: Engine) -> None:
-    # The 153rd septet of the first segment would be an escape, and so would others by and by.
-    service = ("Your verification code is 482913 and " * 5)[:152]
-    text = service + "€" + "[{x}]~^|\\_@£$¥èéùìòÇØøÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ¤¡ÄÖÑÜ§¿äöñüà" * 6 + "\n" + "€" * 104
+# The 153rd septet of the first segment would be an escape, and so would others by and by.
+GSM_7: Final = (
+    ("Your verification code is 482913 and " * 5)[:152]
+    + "€"
+    + "[{x}]~^|\\_@£$¥èéùìòÇØøÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ¤¡ÄÖÑÜ§¿äöñüà" * 6
+    + "\n"
+    + "€" * 104
+)
+# The 67th unit of the first segment would be the first half of an emoji.
+UCS_2: Final = "я" * 66 + "😀" * 40 + "漢字" * 20 + "👩\u200d👩\u200d👧" * 5
+
+
+@pytest.mark.parametrize(
+    ("text", "coding", "first", "longest"),
+    [(GSM_7, 0, 152, 153), (UCS_2, 8, 132, 134)],
+    ids=["GSM-7", "UCS-2"],
+)
+async def test_long_texts_arrive_whole_uncut_and_apart_from_each_other(
+    engine: Engine, text: str, coding: int, first: int, longest: int
+) -> None:
     (recipient,) = numbers(1)
     async with run_foreign_smsc() as smsc:
         await engine.add_carrier("foreign", smsc.port)
         engine.start_worker()
         caller = await engine.open_account()
-        await engine.send(caller, [recipient], text)
-        await engine.until_all("delivered")
-        await check_once(smsc, 5)
-        pieces, read = joined(smsc, recipient, 5)
-        assert read == text
-        assert len(pieces[0]) == 152
-        assert all(151 < len(piece) <= 153 for piece in pieces[:-1])
-        assert all(piece[-1] != 0x1B for piece in pieces)
-        assert {one["data_coding"] for one in smsc.taken} == {0}
-        assert (await engine.message(recipient))["segments"] == 5
-
-
-async def test_a_long_ucs_2_text_arrives_whole_and_no_emoji_is_cut(engine: Engine) -> None:
-    # The 67th unit of the first segment would be the first half of an emoji.
-    text = "я" * 66 + "😀" * 40 + "漢字" * 20 + "👩\u200d👩\u200d👧" * 5
-    (recipient,) = numbers(1)
-    async with run_foreign_smsc() as smsc:
-        await engine.add_carrier("foreign", smsc.port)
-        engine.start_worker()
-        caller = await engine.open_account()
-        await engine.send(caller, [recipient], text)
-        await engine.until_all("delivered")
-        segments = (await engine.message(recipient))["segments"]
-        await check_once(smsc, segments)
-        pieces, read = joined(smsc, recipient, segments)
-        # Each segment can be read by itself, so no pair of surrogates was cut.
-        assert [piece.decode("utf-16-be") for piece in pieces] == [
-            one["text"] for one in sorted(smsc.taken, key=lambda one: one["segment"])
-        ]
-        assert read == text
-        assert len(pieces[0]) == 2 * 66
-        assert all(2 * 66 <= len(piece) <= 2 * 67 for piece in pieces[:-1])
-        assert {one["data_coding"] for one in smsc.taken} == {8}
-
-
-async def test_texts_to_one_number_are_not_joined_with_each_other(engine: Engine) -> None:
-    (recipient,) = numbers(1)
-    async with run_foreign_smsc() as smsc:
-        await engine.add_carrier("foreign", smsc.port)
-        engine.start_worker()
-        caller = await engine.open_account()
-        for _ in range(3):
-            await engine.send(caller, [recipient], TWO_SEGMENTS)
+        for _ in range(2):
+            await engine.send(caller, [recipient], text)
         await engine.until_all("delivered")
         await smsc.catch_up()
-        headers = sorted(payload(one["pdu"])[3:6] for one in smsc.taken)
-        assert len(headers) == len(set(headers)) == 6
-        assert len({header[0] for header in headers}) == 3
+    texts: dict[int, list[Event]] = {}
+    for one in smsc.taken:
+        texts.setdefault(payload(one["pdu"])[3], []).append(one)
+    # A handset joins the segments of one reference.
+    assert len(texts) == 2
+    for reference, segments in texts.items():
+        segments.sort(key=lambda one: one["segment"])
+        pieces = [payload(one["pdu"]) for one in segments]
+        for number, piece in enumerate(pieces, 1):
+            assert piece[:6] == bytes((5, 0, 3, reference, len(pieces), number))
+        assert {(one["esm_class"], one["data_coding"]) for one in segments} == {(0x40, coding)}
+        # Each is read by itself, so neither an escape nor a pair of surrogates was cut.
+        assert "".join(one["text"] for one in segments) == text
+        assert len(pieces[0]) == 6 + first
+        assert all(first <= len(piece) - 6 <= longest for piece in pieces[:-1])

@@ -183,28 +183,24 @@ def test_make_alone_lists_the_targets(machine: Machine) -> None:
         assert f"make {target} " in done.stdout
 
 
-def test_an_old_python_is_said_in_one_line(machine: Machine) -> None:
-    machine.add("python3", python("3.10", has_venv=True))
+@pytest.mark.parametrize(
+    ("version", "has_venv", "name", "said"),
+    [
+        ("3.10", True, "python3", "python3 is Python 3.10, too old: install 3.11 or newer"),
+        ("3.12", False, "python3.12", "python3.12 cannot make environments"),
+        ("3.11", True, "python3.99", "There is no python3.99 here: install Python 3.11 or newer"),
+    ],
+)
+def test_a_python_that_will_not_do_is_said_in_one_line(
+    machine: Machine, version: str, *, has_venv: bool, name: str, said: str
+) -> None:
+    machine.add(f"python{version}" if version == "3.12" else "python3", python(version, has_venv=has_venv))
 
-    line = only_line(machine.make("run"))
+    line = only_line(machine.make("run", f"PYTHON={name}"))
 
-    assert line.startswith("python3 is Python 3.10, too old: install 3.11 or newer")
+    assert line.startswith(said)
+    assert has_venv or "apt install python3.12-venv" in line
     assert not (machine.clone / ".venv").exists()
-
-
-def test_a_python_without_environments_is_said_in_one_line(machine: Machine) -> None:
-    machine.add("python3.12", python("3.12", has_venv=False))
-
-    line = only_line(machine.make("install", "PYTHON=python3.12"))
-
-    assert line.startswith("python3.12 cannot make environments")
-    assert "apt install python3.12-venv" in line
-
-
-def test_a_python_that_is_missing_is_said_in_one_line(machine: Machine) -> None:
-    line = only_line(machine.make("run", "PYTHON=python3.99"))
-
-    assert line.startswith("There is no python3.99 here: install Python 3.11 or newer")
 
 
 @pytest.mark.parametrize("by", ["root", "sudo"])

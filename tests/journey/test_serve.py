@@ -1,8 +1,6 @@
 """`tumira serve`: start, welcome, recovery and stop."""
 
-import asyncio
 import json
-import math
 import os
 import pty
 import re
@@ -10,7 +8,6 @@ import signal
 import socket
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -23,9 +20,11 @@ import pytest
 
 from tests.support.postgres.databases import clone
 from tests.support.postgres.embedded import wait_for
+from tests.support.processes.callers import Callers
 from tests.support.processes.programs import (
     STOP_S,
     Node,
+    Process,
     descendants,
     finish,
     new_home,
@@ -36,15 +35,18 @@ from tests.support.processes.programs import (
     tumira,
     wait_until_gone,
 )
-from tests.support.processes.service import Service, run_web, send_request
+from tests.support.processes.service import Service, run_web
 from tumira.core.errors import OPERATOR_EXIT_CODE
 from tumira.serve import STOP_S as PART_STOP_S
 
 DEAD_URL: Final = "postgresql://tumira:secret@127.0.0.1:1/tumira"
-SENDERS: Final = 16
-SQL_WEEKS: Final = (
-    "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = $1::text::regclass ORDER BY 1"
-)
+SQL_WEEKS: Final = """
+SELECT oid::regclass::text, pg_get_expr(relpartbound, oid)
+  FROM pg_class
+  JOIN pg_inherits ON inhrelid = oid
+ WHERE inhparent = $1::text::regclass
+ ORDER BY 1
+"""
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +197,7 @@ def test_the_demo_is_not_for_a_database_of_somebody_else() -> None:
     assert "tumira account create" in line
 
 
-def test_settings_come_from_a_file_too(home: Path) -> None:
+def test_settings_come_from_a_file_too_and_what_is_wrong_with_them_ends_it(home: Path) -> None:
     node = Node(home)
     settings = "".join(f"TUMIRA_{name.upper()}={value}\n" for name, value in node.settings.items())
     (home / ".env").write_text(f"# Ours\n{settings}TUMIRA_PUBLIC_URL='https://sms.example/'\n")
@@ -207,12 +209,27 @@ def test_settings_come_from_a_file_too(home: Path) -> None:
         assert node.status("/readyz") == 200
         told = tumira("demo", cwd=home)
         assert "curl https://sms.example/api/v1/messages" in told.stdout
+
+        (home / ".env").write_text(f"{settings}TUMIRA_KEEP_WEEKS=nonsense\n")
+        kill(node, "worker")
+        assert node.process.wait(STOP_S) == OPERATOR_EXIT_CODE
+        assert "Error: TUMIRA_KEEP_WEEKS is 'nonsense'" in node.said()
+        assert node.said().endswith(
+            "Error: worker cannot run here; its last line above says what to put right.\n"
+        )
     finally:
         node.abandon()
         (home / ".env").unlink()
 
 
-def test_ctrl_c_stops_everything_and_nothing_is_lost(home: Path) -> None:
+def kill(node: Node, name: str) -> Process:
+    part = node.part(name)
+    assert part is not None
+    os.kill(part.pid, signal.SIGKILL)
+    return part
+
+
+def test_what_is_killed_is_started_again_ctrl_c_stops_everything_and_nothing_is_lost(home: Path) -> None:
     node = Node(home)
     ours, theirs = pty.openpty()
     # setsid makes the terminal theirs, so that Ctrl-C reaches them as it would from a keyboard.
@@ -220,7 +237,18 @@ def test_ctrl_c_stops_everything_and_nothing_is_lost(home: Path) -> None:
     os.close(theirs)
     node.wait_until_ready()
     key = demo(node)["key"]
+    for name in ("web", "worker"):
+        kill(node, name)
+        node.wait_for_words(f"{name} ended with code -9; starting it again.")
+        wait_for(partial(node.part, name))
+    wait_for(lambda: node.status("/readyz") == 200)
     batch_id = send(node, key)
+    others = [node.part(name) for name in ("web", "worker")]
+    ready = node.said().count("Tumira is ready again.")
+    kill(node, "postgres")
+    node.wait_for_words("Tumira is ready again.", count=ready + 1)
+    assert has_batch(node, key, batch_id)
+    assert [node.part(name) for name in ("web", "worker")] == others
     parts = descendants(node.process.pid)
     assert {"web", "worker"} <= {word for part in parts for word in part.words}
 
@@ -229,7 +257,7 @@ def test_ctrl_c_stops_everything_and_nothing_is_lost(home: Path) -> None:
     assert node.process.wait(STOP_S) == 0
     # No part had to be waited for until it was ended.
     assert time.monotonic() - began < PART_STOP_S
-    assert node.said().endswith("Press Ctrl-C to stop.\nStopping …\nStopped.\n")
+    assert node.said().endswith("Stopping …\nStopped.\n")
     assert read_terminal(ours) == "^C"
     os.close(ours)
     assert [part.words for part in parts if part.lives] == []
@@ -252,27 +280,6 @@ def test_a_stop_while_it_starts_is_heard(home: Path, part: str) -> None:
     assert [one.words for one in parts if one.lives] == []
 
 
-def test_killed_processes_are_started_again_and_nothing_is_lost(home: Path) -> None:
-    with running(home) as node:
-        key = demo(node)["key"]
-        for name in ("web", "worker"):
-            killed = node.part(name)
-            assert killed is not None
-            os.kill(killed.pid, signal.SIGKILL)
-            node.wait_for_words(f"{name} ended with code -9; starting it again.")
-            wait_for(partial(node.part, name))
-        wait_for(lambda: node.status("/readyz") == 200)
-        batch_id = send(node, key)
-        postgres, others = node.part("postgres"), [node.part(name) for name in ("web", "worker")]
-        assert postgres is not None
-        ready = node.said().count("Tumira is ready again.")
-        os.kill(postgres.pid, signal.SIGKILL)
-        node.wait_for_words("Tumira is ready again.", count=ready + 1)
-        assert has_batch(node, key, batch_id)
-        assert [node.part(name) for name in ("web", "worker")] == others
-        assert node.stop() == 0
-
-
 @pytest.mark.long
 def test_a_part_that_cannot_start_is_tried_again_less_and_less_often(home: Path) -> None:
     with running(home) as node:
@@ -291,32 +298,10 @@ def test_a_part_that_cannot_start_is_tried_again_less_and_less_often(home: Path)
 def take_port_of(name: str, node: Node) -> Iterator[None]:
     while True:
         wait_for(partial(node.part, name))
-        killed = node.part(name)
-        assert killed is not None
-        os.kill(killed.pid, signal.SIGKILL)
-        wait_until_gone([killed])
+        wait_until_gone([kill(node, name)])
         with suppress(OSError), socket.create_server(("127.0.0.1", node.simulator_port)):
             yield
             return
-
-
-def test_what_the_operator_must_put_right_ends_it(home: Path) -> None:
-    node = Node(home)
-    node.start()
-    try:
-        node.wait_until_ready()
-        (home / ".env").write_text("TUMIRA_KEEP_WEEKS=nonsense\n")
-        worker = node.part("worker")
-        assert worker is not None
-        os.kill(worker.pid, signal.SIGKILL)
-        assert node.process.wait(STOP_S) == OPERATOR_EXIT_CODE
-        assert "Error: TUMIRA_KEEP_WEEKS is 'nonsense'" in node.said()
-        assert node.said().endswith(
-            "Error: worker cannot run here; its last line above says what to put right.\n"
-        )
-    finally:
-        node.abandon()
-        (home / ".env").unlink()
 
 
 @pytest.mark.long
@@ -366,86 +351,40 @@ def test_when_serve_was_killed_the_rest_ends_by_itself(home: Path) -> None:
         assert has_batch(again, key, batch_id)
 
 
-class Callers:
-    """Callers that send one message after the other until nobody listens any more."""
-
-    def __init__(self, base: str, key: str) -> None:
-        self._port = int(base.rpartition(":")[2])
-        self._request = {keep: send_request(key, keep=keep) for keep in (False, True)}
-        self._stopped_at = math.inf
-        self.statuses: Counter[str] = Counter()
-        self.cut_off: list[str] = []
-
-    async def run(self, service: Service) -> None:
-        """Send for a while, then stop the service and go on until it is gone."""
-        async with asyncio.TaskGroup() as group:
-            for place in range(SENDERS):
-                group.create_task(self._send(keep=place % 2 == 0))
-            await asyncio.sleep(1)
-            self._stopped_at = time.monotonic()
-            service.process.send_signal(signal.SIGTERM)
-
-    async def _send(self, *, keep: bool) -> None:
-        while True:
-            try:
-                reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-            except OSError:
-                return
-            sent_at = time.monotonic()
-            try:
-                while await self._call(reader, writer, keep=keep):
-                    sent_at = time.monotonic()
-            except (OSError, asyncio.IncompleteReadError) as error:
-                # Who comes after the stop may find the door closing.
-                if sent_at < self._stopped_at:
-                    self.cut_off.append(repr(error))
-            writer.close()
-
-    async def _call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, keep: bool) -> bool:
-        """Make a call, and tell whether the connection can be used for another."""
-        writer.write(self._request[keep])
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        found = re.search(r"content-length: (\d+)", head)
-        assert found is not None
-        await reader.readexactly(int(found[1]))
-        self.statuses[head[9:12]] += 1
-        return keep and "connection: close" not in head
-
-
 def test_a_call_under_way_is_answered_when_the_node_stops(server_url: str) -> None:
     with clone(server_url) as url, run_web(url) as service:
         callers = Callers(service.base, service.open_account(balance="1000", rate=1_000_000).key)
-        asyncio.run(callers.run(service))
-        assert service.process.wait(STOP_S) == 0
+        with callers.calling():
+            callers.wait_for_more()
+            callers.node_stops_at = time.monotonic()
+            service.process.send_signal(signal.SIGTERM)
+            assert service.process.wait(STOP_S) == 0
         accepted = service.sql("SELECT count(*) FROM batches")[0][0]
 
-    assert callers.cut_off == []
-    assert accepted > SENDERS
-    assert callers.statuses == {"202": accepted}
+    assert callers.failed == []
+    assert callers.statuses == {202: accepted}
 
 
-def test_a_node_is_not_ready_without_its_migrations(server_url: str) -> None:
+def test_a_node_is_not_ready_without_its_migrations_or_when_the_weeks_run_out(server_url: str) -> None:
+    def ready(service: Service) -> tuple[int, str]:
+        answer = httpx.get(f"{service.base}/readyz", trust_env=False)
+        return answer.status_code, answer.json().get("problem", "")
+
     with clone(server_url) as url, run_web(url) as service:
         (row,) = service.sql("DELETE FROM schema_migrations WHERE number = 1 RETURNING name, checksum")
-        not_ready = httpx.get(f"{service.base}/readyz", trust_env=False)
-        assert (not_ready.status_code, not_ready.json()["status"]) == (503, "not ready")
-        assert "tumira migrate" in not_ready.json()["problem"]
+        status, problem = ready(service)
+        assert (status, "tumira migrate" in problem) == (503, True)
         assert httpx.get(f"{service.base}/healthz", trust_env=False).status_code == 200
-
         service.sql("INSERT INTO schema_migrations (number, name, checksum) VALUES (1, $1, $2)", *row)
-        assert httpx.get(f"{service.base}/readyz", trust_env=False).status_code == 200
 
-
-@pytest.mark.parametrize("table", ["batches", "messages"])
-def test_a_node_is_not_ready_when_the_weeks_run_out(server_url: str, table: str) -> None:
-    with clone(server_url) as url, run_web(url) as service:
-        weeks = [row[0] for row in service.sql(SQL_WEEKS, table)]
         # Of ten weeks, from the last one to the eighth ahead, these leave this one and two more.
-        for week in weeks[4:]:
+        for table in ("batches", "messages"):
+            weeks = service.sql(SQL_WEEKS, table)
+            for week, _ in weeks[4:]:
+                service.sql(f"ALTER TABLE {table} DETACH PARTITION {week}")
+            assert ready(service)[0] == 200
+            week, bounds = weeks[3]
             service.sql(f"ALTER TABLE {table} DETACH PARTITION {week}")
-        assert httpx.get(f"{service.base}/readyz", trust_env=False).status_code == 200
-        service.sql(f"ALTER TABLE {table} DETACH PARTITION {weeks[3]}")
-        not_ready = httpx.get(f"{service.base}/readyz", trust_env=False)
-
-    assert not_ready.status_code == 503
-    assert "1 weeks" in not_ready.json()["problem"]
+            status, problem = ready(service)
+            assert (status, "1 weeks" in problem) == (503, True)
+            service.sql(f"ALTER TABLE {table} ATTACH PARTITION {week} {bounds}")

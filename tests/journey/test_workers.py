@@ -3,9 +3,10 @@
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,7 @@ class Place:
     def wait_for_binds(self, wanted: dict[int, int], wait_s: float = MOVED_S) -> None:
         until(lambda: self.binds() == wanted, f"the binds are not held as {wanted}", wait_s)
 
-    def send(self, batches: Sequence[Sequence[str]]) -> None:
+    def send(self, batches: Iterable[Sequence[str]]) -> None:
         asyncio.run(_send(self.url, batches))
 
     def wait_until_delivered(self, wait_s: float = 30.0) -> None:
@@ -98,7 +99,7 @@ class Place:
         assert run_on(self.url, broken_promises) == []
 
 
-async def _send(url: str, batches: Sequence[Sequence[str]]) -> None:
+async def _send(url: str, batches: Iterable[Sequence[str]]) -> None:
     caller = await new_caller(url, "10000", 100_000)
     async with open_batchers(url, 1) as batchers:
         for to in batches:
@@ -116,8 +117,60 @@ def place(database_url: str, tmp_path: Path) -> Iterator[Place]:
         yield Place(database_url, carrier, tally, tmp_path)
 
 
-def thousands(count: int) -> Sequence[Sequence[str]]:
-    return [numbers(1000, 1000 * place) for place in range(count)]
+class Sends:
+    """Messages that are accepted, a few at a time, while something else happens."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._stop = threading.Event()
+        self.accepted = 0
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._run)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    def _run(self) -> None:
+        asyncio.run(_send(self._place.url, self._batches()))
+
+    def _batches(self) -> Iterator[Sequence[str]]:
+        while not self._stop.wait(0.05):
+            yield numbers(5, self.accepted)
+            self.accepted += 5
+
+    def wait_for_more(self) -> None:
+        wanted = self._place.carrier.received + 50
+        until(lambda: self._place.carrier.received >= wanted, "nothing is submitted")
+
+
+def test_nothing_is_in_doubt_when_workers_are_restarted_one_after_the_other(place: Place) -> None:
+    sends = Sends(place)
+    with place.worker("one") as one, place.worker("two") as two:
+        first, second = one.process.pid, two.process.pid
+        with sends.sending():
+            until(lambda: place.binds().keys() == {first, second}, "not shared")
+            sends.wait_for_more()
+            one.stop()
+            # At once: no worker waits for the end of a lease.
+            for table in ("binds", "in_flight"):
+                left = f"SELECT FROM {table} WHERE split_part(worker, ':', 2) = $1"
+                assert place.rows(left, str(first)) == []
+            place.wait_for_binds({second: BINDS})
+            sends.wait_for_more()
+            one.start()
+            until(lambda: place.binds()[one.process.pid], "the worker that came back has no bind")
+            sends.wait_for_more()
+        place.wait_until_delivered()
+    counts = place.carrier.counts()
+    assert len(counts) == sends.accepted
+    assert set(counts.values()) == {1}
+    assert place.rows("SELECT FROM incidents") == []
+    place.check()
 
 
 # The store tests show that a dead worker's binds and messages move; here is the whole of it.
@@ -125,7 +178,7 @@ def thousands(count: int) -> Sequence[Sequence[str]]:
 def test_the_binds_of_a_killed_worker_move_and_its_messages_arrive(place: Place) -> None:
     with place.worker("one") as one, place.worker("two") as two:
         place.wait_for_binds({one.process.pid: 2, two.process.pid: 2})
-        place.send(thousands(1))
+        place.send([numbers(1000)])
         until(lambda: place.carrier.received > 100, "nothing is submitted")
         one.kill()
         place.wait_for_binds({two.process.pid: BINDS})
@@ -171,7 +224,7 @@ def test_a_worker_that_freezes_holds_up_nobody_and_what_it_sent_is_not_sent_agai
 ) -> None:
     with place.worker("one") as one, place.worker("two") as two:
         place.wait_for_binds({one.process.pid: 2, two.process.pid: 2})
-        place.send(thousands(9))
+        place.send([numbers(1000, 1000 * thousand) for thousand in range(9)])
         until(lambda: place.carrier.received > 100, "nothing is handed over")
         freeze_in_a_transaction(place, one)
         try:

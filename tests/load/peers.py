@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import uvloop
 
 from tumira.simulator.connection import SmscConnection
-from tumira.simulator.handsets import Text
+from tumira.simulator.handsets import ReceivedText
 from tumira.simulator.smsc import run_smsc
 
 PASSCODE: Final = "Passcode "
@@ -27,7 +27,7 @@ class _Counter:
         self.last_at = 0.0
         self.times: dict[str, float] = {}
 
-    def add(self, text: Text | None = None) -> None:
+    def add(self, text: ReceivedText | None = None) -> None:
         self.count += 1
         self.last_at = time.time()
         if text is not None and text.text.startswith(PASSCODE):

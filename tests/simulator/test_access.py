@@ -19,7 +19,7 @@ from tests.support.processes.service import NO_TLS, Service, free_port, run_web
 from tumira.delivery.manage_carriers import add_carrier, keep_simulator, remove_carrier
 from tumira.delivery.store import binds, carriers
 from tumira.postgres.pool import Database
-from tumira.simulator.handsets import HandsetFiles, Text, directory_in, moment
+from tumira.simulator.handsets import HandsetFiles, ReceivedText, directory_in, moment
 
 PAGES: Final = (
     "/simulator",
@@ -36,7 +36,7 @@ ELSEWHERE: Final = "203.0.113.9"
 def receive(data_dir: Path, text: str = CODE) -> None:
     async def simulate() -> None:
         keeper = HandsetFiles(directory_in(data_dir))
-        keeper.add(Text(NUMBER, "Tumira", text, moment(1_900_000_000)))
+        keeper.add(ReceivedText(NUMBER, "Tumira", text, moment(1_900_000_000)))
         keeper.close()
 
     asyncio.run(simulate())

@@ -22,7 +22,7 @@ from tumira.simulator.handsets import (
     FILES_MAX,
     LATEST_MAX,
     HandsetFiles,
-    Text,
+    ReceivedText,
     list_latest,
     read_latest,
     read_of,
@@ -34,11 +34,11 @@ NUMBER = "+263771200001"
 OTHER = "+263771200002"
 
 
-def a_text(text: str = "Your code is 493817.", to: str = NUMBER) -> Text:
-    return Text(to, "Tumira", text, handsets.moment(1_900_000_000.1234))
+def a_text(text: str = "Your code is 493817.", to: str = NUMBER) -> ReceivedText:
+    return ReceivedText(to, "Tumira", text, handsets.moment(1_900_000_000.1234))
 
 
-def keep(directory: Path, texts: Sequence[Text]) -> None:
+def keep(directory: Path, texts: Sequence[ReceivedText]) -> None:
     async def simulate() -> None:
         keeper = HandsetFiles(directory)
         for text in texts:

@@ -14,7 +14,7 @@ from tumira.core.backoff import RESENDS_MAX
 from tumira.core.ids import MessageId, first_id, made_at_ms
 from tumira.delivery.carrier_url import CarrierSettings
 from tumira.delivery.match_receipts import MatchCandidates, find_candidates, match_kept
-from tumira.delivery.outcomes import Ended, InDoubt, Outcome, Resumed
+from tumira.delivery.outcomes import Ended, LeftInDoubt, Outcome, Resumed
 from tumira.delivery.receipt_rules import NUMBER_END
 from tumira.delivery.settle import settle
 from tumira.delivery.settle_rules import NO_RULES
@@ -229,7 +229,7 @@ async def take_over_from_dead(
     doubted = 0
     for worker, in_flight in claims.items():
         outcomes = [
-            InDoubt(
+            LeftInDoubt(
                 MessageId(message_id),
                 carrier_id,
                 settings[carrier_id].doubt_wait_s if carrier_id in settings else DOUBT_WAIT_S,

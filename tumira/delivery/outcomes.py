@@ -49,7 +49,7 @@ class RetryLater(Struct, frozen=True):
     detail: str
 
 
-class InDoubt(Struct, frozen=True):
+class LeftInDoubt(Struct, frozen=True):
     """A message was submitted, and it is unknown whether the carrier took it."""
 
     message_id: MessageId
@@ -98,4 +98,6 @@ class Ended(Struct, frozen=True):
     place: QueuePlace | None = None
 
 
-Outcome = Taken | AlreadyTaken | Reported | CarrierRefused | RetryLater | InDoubt | Released | Resumed | Ended
+Outcome = (
+    Taken | AlreadyTaken | Reported | CarrierRefused | RetryLater | LeftInDoubt | Released | Resumed | Ended
+)

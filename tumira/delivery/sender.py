@@ -23,7 +23,7 @@ from tumira.delivery import responses as answers
 from tumira.delivery.bind import Bind
 from tumira.delivery.circuit_breaker import CircuitBreaker
 from tumira.delivery.observer import Observer
-from tumira.delivery.outcomes import AlreadyTaken, InDoubt, Outcome
+from tumira.delivery.outcomes import AlreadyTaken, LeftInDoubt, Outcome
 from tumira.delivery.recorder import Recorder
 from tumira.delivery.responses import Action
 from tumira.delivery.smpp.connection import SmppTimeouts
@@ -432,7 +432,7 @@ class Sender:
             return
         self._close(submission)
         outcome = final_outcome(submission, self.carrier, doubt)
-        if isinstance(outcome, InDoubt):
+        if isinstance(outcome, LeftInDoubt):
             self._counts.doubted.inc()
         if outcome is not None:
             self._put(outcome)

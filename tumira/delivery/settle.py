@@ -15,7 +15,7 @@ from tumira.core.ids import AccountId, BatchId
 from tumira.delivery.outcomes import (
     AlreadyTaken,
     CarrierRefused,
-    InDoubt,
+    LeftInDoubt,
     Outcome,
     Released,
     Reported,
@@ -34,7 +34,7 @@ from tumira.pricing.destinations import network_of
 from tumira.sending import daily_totals
 
 # What a worker says of a message that it has claimed, and that counts only as long as it has.
-CLAIM_OUTCOMES: Final = (CarrierRefused, RetryLater, InDoubt, Released, AlreadyTaken)
+CLAIM_OUTCOMES: Final = (CarrierRefused, RetryLater, LeftInDoubt, Released, AlreadyTaken)
 
 
 async def settle(

@@ -14,7 +14,7 @@ from tumira.delivery.outcomes import (
     AlreadyTaken,
     CarrierRefused,
     Ended,
-    InDoubt,
+    LeftInDoubt,
     Outcome,
     Released,
     Reported,
@@ -23,7 +23,7 @@ from tumira.delivery.outcomes import (
     Taken,
 )
 from tumira.delivery.store.settlement import LockedMessage, MessageChange, NewPart, PartReport
-from tumira.delivery.store.waiting import Incident, QueueEntry, QueuePlace, Retry
+from tumira.delivery.store.waiting import Incident, NewRetry, QueueEntry, QueuePlace
 from tumira.sending import lifecycle
 from tumira.sending.daily_totals import DayKey
 
@@ -80,7 +80,7 @@ class Consequences:
         self.refunds: list[LockedMessage] = []
         self.events: list[tuple[LockedMessage, str]] = []
         self.entries: list[QueueEntry] = []
-        self.delays: list[Retry] = []
+        self.delays: list[NewRetry] = []
         self.incidents: list[Incident] = []
         # Of messages that were tried more than once: the segments that a carrier took in any try.
         self._numbers: dict[UUID, set[int]] = {}
@@ -114,7 +114,7 @@ class Consequences:
                 self._refuse(change, outcome)
             case RetryLater():
                 self._put_off(change, outcome)
-            case InDoubt():
+            case LeftInDoubt():
                 self._doubt(change, outcome)
             case Resumed():
                 self._resume(change, outcome)
@@ -257,7 +257,7 @@ class Consequences:
     def _put_off(self, change: MessageChange, put_off: RetryLater) -> None:
         if self._goes_back(change):
             self.delays.append(
-                Retry(put_off.message_id, put_off.wait_s, in_doubt=False, carrier_id=put_off.carrier_id)
+                NewRetry(put_off.message_id, put_off.wait_s, in_doubt=False, carrier_id=put_off.carrier_id)
             )
             self.incidents.append(
                 Incident(
@@ -265,12 +265,12 @@ class Consequences:
                 )
             )
 
-    def _doubt(self, change: MessageChange, doubtful: InDoubt) -> None:
+    def _doubt(self, change: MessageChange, doubtful: LeftInDoubt) -> None:
         if doubtful.message_id in self.own and change.status in {"queued", "sending"}:
             change.status = "sending"
             self.changed[doubtful.message_id] = change
             self.delays.append(
-                Retry(doubtful.message_id, doubtful.wait_s, in_doubt=True, carrier_id=doubtful.carrier_id)
+                NewRetry(doubtful.message_id, doubtful.wait_s, in_doubt=True, carrier_id=doubtful.carrier_id)
             )
             self.incidents.append(
                 Incident(

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from tumira.core.backoff import retry_wait_s
-from tumira.delivery.outcomes import CarrierRefused, InDoubt, Outcome, Released, RetryLater, Taken
+from tumira.delivery.outcomes import CarrierRefused, LeftInDoubt, Outcome, Released, RetryLater, Taken
 from tumira.delivery.receipt_rules import key
 from tumira.delivery.smpp.encoding import EncodedText, encode
 from tumira.delivery.smpp.pdu import SubmitBodies, relative_validity
@@ -143,7 +143,7 @@ def final_outcome(submission: Submission, carrier: Carrier, doubt: str) -> Outco
     if submission.refusal is not None:
         return CarrierRefused(claimed.id, submission.refusal, doubted=submission.attempt > 0)
     if submission.overdue:
-        return InDoubt(claimed.id, carrier.id, carrier.settings.doubt_wait_s, doubt)
+        return LeftInDoubt(claimed.id, carrier.id, carrier.settings.doubt_wait_s, doubt)
     if submission.retry is not None:
         number, detail = submission.retry
         wait_s = retry_wait_s(submission.retries + 1, random.random())  # noqa: S311 - spreads, guards nothing

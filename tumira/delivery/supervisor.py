@@ -20,7 +20,7 @@ from tumira.delivery.clocks import PUBLISH_S, Clocks
 from tumira.delivery.dispatcher import Dispatcher
 from tumira.delivery.follow_up import DOUBT_WAIT_S
 from tumira.delivery.observer import FLUSH_S, Observer
-from tumira.delivery.outcomes import InDoubt
+from tumira.delivery.outcomes import LeftInDoubt
 from tumira.delivery.recorder import Recorder
 from tumira.delivery.routing import Routes
 from tumira.delivery.sender import Sender
@@ -257,7 +257,7 @@ class Supervisor:
             if twice:
                 _log.warning("claims without a sender", count=len(twice))
                 outcomes = [
-                    InDoubt(MessageId(one), in_flight[one], DOUBT_WAIT_S, "its claim was lost")
+                    LeftInDoubt(MessageId(one), in_flight[one], DOUBT_WAIT_S, "its claim was lost")
                     for one in twice
                 ]
                 await settle(connection, outcomes, worker=self._worker)

@@ -35,7 +35,7 @@ _END: Final = b'+00:00"}'
 _log: Final = structlog.get_logger()
 
 
-class Text(msgspec.Struct, frozen=True):
+class ReceivedText(msgspec.Struct, frozen=True):
     to: str
     sender: str = msgspec.field(name="from")
     text: str
@@ -43,7 +43,7 @@ class Text(msgspec.Struct, frozen=True):
 
 
 _encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(Text).decode
+_decode: Final = msgspec.json.Decoder(ReceivedText).decode
 
 
 def moment(now_s: float) -> str:
@@ -83,7 +83,7 @@ class HandsetFiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         # A bound for a disk that hangs; the oldest give way.
-        self._waiting: deque[Text] = deque(maxlen=WAITING_MAX)
+        self._waiting: deque[ReceivedText] = deque(maxlen=WAITING_MAX)
         self._timer: asyncio.TimerHandle | None = None
         self._failed = False
         self._number = self._size = 0
@@ -97,7 +97,7 @@ class HandsetFiles:
                 "right, or set TUMIRA_DATA_DIR to a directory that it may write to."
             ) from error
 
-    def add(self, text: Text) -> None:
+    def add(self, text: ReceivedText) -> None:
         """Keep a text; it is in the file 50 ms later."""
         self._waiting.append(text)
         if self._timer is None:
@@ -155,7 +155,7 @@ def read_latest(directory: Path) -> bytes:
     return _array(_latest(directory))
 
 
-def list_latest(directory: Path) -> Sequence[Text]:
+def list_latest(directory: Path) -> Sequence[ReceivedText]:
     return [_decode(line) for line in reversed(_latest(directory))]
 
 

@@ -18,7 +18,7 @@ from tumira.html.page import stylesheet
 from tumira.postgres.pool import Database
 from tumira.simulator import handsets
 from tumira.simulator.cleanup import Cleanup
-from tumira.simulator.handsets import Text
+from tumira.simulator.handsets import ReceivedText
 from tumira.simulator.numbers import OUTCOMES
 
 PAGE_PATH: Final = "/simulator"
@@ -49,13 +49,13 @@ Handle = Callable[[Request], Awaitable[Response]]
 @dataclass(frozen=True, slots=True)
 class Handset:
     number: str
-    texts: Sequence[Text]
+    texts: Sequence[ReceivedText]
     # Texts among the latest that the screen has no room for.
     more: int
 
 
-def by_handset(newest_first: Sequence[Text]) -> Sequence[Handset]:
-    found: dict[str, list[Text]] = {}
+def by_handset(newest_first: Sequence[ReceivedText]) -> Sequence[Handset]:
+    found: dict[str, list[ReceivedText]] = {}
     for text in newest_first:
         if text.to in found or len(found) < HANDSETS_MAX:
             found.setdefault(text.to, []).append(text)

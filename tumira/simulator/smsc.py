@@ -13,7 +13,7 @@ from tumira.core.errors import port_error
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.pdu import BindRequest, BrokenError, Command, ShortMessage, read_short_message
 from tumira.simulator.connection import Exchange, SmscConnection
-from tumira.simulator.handsets import Text, moment
+from tumira.simulator.handsets import ReceivedText, moment
 from tumira.simulator.misbehaviours import DROPPED, Ids, Misbehaviour
 from tumira.simulator.numbers import NumberOutcome, outcome_of
 from tumira.simulator.reassembly import Reassembler
@@ -36,18 +36,18 @@ _ASKED_ON_SUCCESS: Final = 3
 
 class Texts:
     def __init__(self, kept_max: int) -> None:
-        self._kept: deque[Text] = deque(maxlen=kept_max)
+        self._kept: deque[ReceivedText] = deque(maxlen=kept_max)
 
-    def append(self, text: Text) -> None:
+    def append(self, text: ReceivedText) -> None:
         self._kept.append(text)
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def __iter__(self) -> Iterator[Text]:
+    def __iter__(self) -> Iterator[ReceivedText]:
         return iter(self._kept)
 
-    def __getitem__(self, place: int) -> Text:
+    def __getitem__(self, place: int) -> ReceivedText:
         return self._kept[place]
 
     def to(self, number: str) -> Sequence[str]:
@@ -90,7 +90,7 @@ class Smsc:
         *,
         receipt_delay_s: float = 0.0,
         texts_max: int = TEXTS_MAX,
-        arrived: Callable[[Text], None] | None = None,
+        arrived: Callable[[ReceivedText], None] | None = None,
     ) -> None:
         self.port = 0
         self.texts = Texts(texts_max)
@@ -215,7 +215,7 @@ class Smsc:
 
     def _arrive(self, message: ShortMessage, text: str, now_s: float) -> None:
         number = f"+{message.destination.removeprefix('+')}"
-        arrived = Text(number, message.source, text, moment(now_s))
+        arrived = ReceivedText(number, message.source, text, moment(now_s))
         self.texts.append(arrived)
         if self._arrived is not None:
             self._arrived(arrived)
@@ -303,7 +303,7 @@ async def run_smsc(
     *,
     receipt_delay_s: float = 0.0,
     texts_max: int = TEXTS_MAX,
-    arrived: Callable[[Text], None] | None = None,
+    arrived: Callable[[ReceivedText], None] | None = None,
 ) -> AsyncIterator[Smsc]:
     """Run an SMSC on loopback; port 0 takes a free one.
 

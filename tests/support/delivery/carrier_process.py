@@ -23,7 +23,7 @@ import uvloop
 from tests.support.chaos.namespaces import Place
 from tests.support.processes.programs import CHECKOUT, environment
 from tumira.simulator.connection import SmscConnection
-from tumira.simulator.handsets import Text
+from tumira.simulator.handsets import ReceivedText
 from tumira.simulator.smsc import BACKLOG, Smsc
 
 START_S: Final = 30.0
@@ -32,7 +32,7 @@ RECEIPT_DELAY_S: Final = 0.2
 PROGRAM: Final = (sys.executable, "-W", "error", "-m", "tests.support.delivery.carrier_process")
 
 _encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(Text).decode
+_decode: Final = msgspec.json.Decoder(ReceivedText).decode
 
 
 class CarrierProcess:
@@ -90,7 +90,7 @@ async def _serve(address: str, port: int, file: Path) -> None:
     os.close(handle)
 
 
-def _write(handle: int, text: Text) -> None:
+def _write(handle: int, text: ReceivedText) -> None:
     line = _encode(text) + b"\n"
     assert os.write(handle, line) == len(line)
 

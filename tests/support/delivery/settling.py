@@ -15,7 +15,15 @@ from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.processes.service import Caller
 from tumira.delivery import follow_up
 from tumira.delivery.carrier_url import CarrierSettings
-from tumira.delivery.outcomes import CarrierRefused, InDoubt, Outcome, Released, Reported, RetryLater, Taken
+from tumira.delivery.outcomes import (
+    CarrierRefused,
+    LeftInDoubt,
+    Outcome,
+    Released,
+    Reported,
+    RetryLater,
+    Taken,
+)
 from tumira.delivery.receipt_rules import Receipt, key
 from tumira.delivery.settle import settle
 from tumira.delivery.store import carriers, queue, receipts
@@ -155,8 +163,8 @@ class World:
         receipt = self.receipt(claimed, state, number, attempt)
         return Reported(claimed.id, number, attempt, self.carrier_id, receipt, datetime.now(UTC))
 
-    def doubtful(self, claimed: ClaimedMessage) -> InDoubt:
-        return InDoubt(claimed.id, self.carrier_id, 30, "no answer came in time")
+    def doubtful(self, claimed: ClaimedMessage) -> LeftInDoubt:
+        return LeftInDoubt(claimed.id, self.carrier_id, 30, "no answer came in time")
 
     def put_off(self, claimed: ClaimedMessage, number: int = 1) -> RetryLater:
         return RetryLater(claimed.id, self.carrier_id, number, 2.0, "RSYSERR (0x08)")

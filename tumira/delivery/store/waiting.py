@@ -48,7 +48,7 @@ async def enqueue(connection: Connection, entries: Sequence[QueueEntry]) -> None
     await SQL_ENQUEUE.rows(connection, **columns(QueueEntry, entries), avoid_s=AVOID_S)
 
 
-class Retry(Struct, frozen=True):
+class NewRetry(Struct, frozen=True):
     message_id: MessageId
     wait_s: float
     in_doubt: bool
@@ -63,8 +63,8 @@ SELECT message_id, clock_timestamp() + make_interval(secs => wait_s), in_doubt, 
 """)
 
 
-async def insert_retries(connection: Connection, delays: Sequence[Retry]) -> None:
-    await SQL_INSERT_RETRIES.rows(connection, **columns(Retry, delays))
+async def insert_retries(connection: Connection, delays: Sequence[NewRetry]) -> None:
+    await SQL_INSERT_RETRIES.rows(connection, **columns(NewRetry, delays))
 
 
 class DueRetry(Struct, frozen=True):
