@@ -1,5 +1,6 @@
 """Retries, expiry, missing receipts and dead workers."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -36,16 +37,21 @@ def stranger(claimed: ClaimedMessage, reference: str, state: str = "DELIVRD") ->
     return Receipt(reference, claimed.recipient[1:], state, "000", f"stat:{state}")
 
 
-async def test_what_waited_for_longer_than_a_day_expires_and_is_paid_back(world: World) -> None:
-    await world.send(2)
-    (claimed,) = await world.claim()
-    await world.settle(world.put_off(claimed))
-    assert await world.expire_waiting(NOT_YET) == 0
+@pytest.mark.parametrize(("well", "reason"), [(["ZW"], "QUEUE_EXPIRED"), ([], "CARRIER_UNAVAILABLE")])
+async def test_what_waited_for_longer_than_a_day_expires_and_is_paid_back(
+    world: World, well: Sequence[str], reason: str
+) -> None:
+    await world.send(5)
+    in_flight, in_doubt, sent, put_off = await world.claim(4)
+    await world.settle(world.doubtful(in_doubt), world.taken(sent), world.put_off(put_off))
+    assert await world.expire_waiting(NOT_YET, well) == 0
 
-    assert await world.expire_waiting(TOO_LONG) == 2
+    assert await world.expire_waiting(TOO_LONG, well) == 2
 
-    for row in await world.rows("SELECT id FROM messages"):
-        assert await world.ending(row["id"]) == ("expired", "QUEUE_EXPIRED", COST)
+    # What was or is being submitted does not expire.
+    assert await world.engine.statuses() == {"expired": 2, "sending": 2, "sent": 1}
+    assert await world.status(in_flight.id) == "sending"
+    assert await world.ending(put_off.id) == ("expired", reason, COST)
 
 
 @pytest.mark.parametrize("where", ["retries", "another turn", "nowhere else"])
@@ -84,21 +90,6 @@ async def test_what_is_in_doubt_keeps_nothing_from_expiring(world: World) -> Non
     assert list(found) == [retried.id]
 
 
-async def test_what_expires_while_no_carrier_is_well_says_so(world: World) -> None:
-    await world.send()
-    assert await world.expire_waiting(TOO_LONG, well=()) == 1
-    (row,) = await world.rows("SELECT id FROM messages")
-    assert await world.ending(row["id"]) == ("expired", "CARRIER_UNAVAILABLE", COST)
-
-
-async def test_what_is_being_submitted_or_was_submitted_does_not_expire(world: World) -> None:
-    await world.send(3)
-    in_flight, in_doubt, sent = await world.claim(3)
-    await world.settle(world.doubtful(in_doubt), world.taken(sent))
-    assert await world.expire_waiting(TOO_LONG) == 0
-    assert await world.status(in_flight.id) == "sending"
-
-
 async def test_a_message_to_a_country_without_a_carrier_fails_at_once(world: World) -> None:
     await world.send()
     assert await world.fail_unroutable({"ZW"}) == 0
@@ -118,20 +109,19 @@ async def test_a_message_in_doubt_is_sent_again_three_times_and_then_left_open(w
     assert await world.events() == ["message.unconfirmed", "batch.completed"]
 
 
-async def test_a_carrier_that_holds_has_its_doubtful_messages_left_open(world: World) -> None:
-    world.settings[world.carrier_id] = replace(world.settings[world.carrier_id], in_doubt="hold")
+@pytest.mark.parametrize("in_doubt", ["hold", "resend"])
+async def test_a_doubt_that_is_held_or_outlives_its_message_is_left_open_until_a_receipt_comes(
+    world: World, in_doubt: str
+) -> None:
+    world.settings[world.carrier_id] = replace(world.settings[world.carrier_id], in_doubt=in_doubt)
     claimed = await world.claim_one()
     await world.settle(world.doubtful(claimed))
-    await world.resume_due()
+    await world.resume_due(TOO_LONG if in_doubt == "resend" else timedelta())
     assert await world.ending(claimed.id) == UNCONFIRMED
     assert await world.incidents() == {"doubt": 1, "hold": 1}
-
-
-async def test_a_doubt_that_outlives_the_message_is_not_sent_again(world: World) -> None:
-    claimed = await world.claim_one()
-    await world.settle(world.doubtful(claimed))
-    await world.resume_due(TOO_LONG)
-    assert await world.ending(claimed.id) == UNCONFIRMED
+    await world.keep(stranger(claimed, "777"))
+    assert await world.try_unmatched() == 1
+    assert await world.status(claimed.id) == "delivered"
 
 
 @pytest.mark.parametrize("end", ["refused", "expired in the queue", "expired before a retry", "no route"])
@@ -161,19 +151,6 @@ async def test_a_retry_keeps_its_lane_and_comes_at_the_clock(world: World) -> No
     assert (row["lane"], row["turn"], row["again"]) == (1, 777777, True)
 
 
-async def test_a_receipt_ahead_of_its_answer_is_kept_and_finds_its_message(world: World) -> None:
-    claimed = await world.claim_one()
-    await world.keep(world.receipt(claimed))
-    assert await world.try_unmatched() == 0
-    assert len(await world.rows("SELECT FROM unmatched_receipts")) == 1
-
-    await world.settle(world.taken(claimed))
-    assert await world.try_unmatched() == 1
-
-    assert await world.status(claimed.id) == "delivered"
-    assert await world.rows("SELECT FROM unmatched_receipts") == []
-
-
 async def test_a_receipt_settles_a_message_in_doubt_that_is_to_its_number(world: World) -> None:
     claimed = await world.claim_one()
     await world.settle(world.doubtful(claimed))
@@ -181,15 +158,6 @@ async def test_a_receipt_settles_a_message_in_doubt_that_is_to_its_number(world:
     assert await world.try_unmatched() == 1
     assert await world.ending(claimed.id) == ("undelivered", "UNKNOWN", COST)
     assert await world.rows("SELECT FROM retries") == []
-
-
-async def test_a_receipt_settles_an_unconfirmed_message_that_was_in_doubt(world: World) -> None:
-    claimed = await world.claim_one()
-    await world.settle(world.doubtful(claimed))
-    await world.resume_due(TOO_LONG)
-    await world.keep(stranger(claimed, "777"))
-    assert await world.try_unmatched() == 1
-    assert await world.status(claimed.id) == "delivered"
 
 
 async def test_a_receipt_settles_no_doubt_while_another_message_to_the_number_is_submitted(
@@ -210,15 +178,6 @@ async def test_a_receipt_settles_no_doubt_while_another_message_to_the_number_is
 
     assert await world.status(other.id) == "delivered"
     assert await world.status(doubtful.id) == "sending"
-
-
-async def test_a_kept_receipt_obeys_its_carriers_rule_about_refunds(world: World) -> None:
-    await world.rows("UPDATE carriers SET refund = '{}'")
-    claimed = await world.claim_one()
-    await world.settle(world.taken(claimed))
-    await world.keep(world.receipt(claimed, "UNDELIV"))
-    await world.try_unmatched()
-    assert await world.ending(claimed.id) == ("undelivered", "UNKNOWN", Decimal(0))
 
 
 async def test_what_a_dead_worker_had_claimed_is_in_doubt_and_its_name_forgotten(world: World) -> None:

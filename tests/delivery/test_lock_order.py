@@ -20,7 +20,7 @@ from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
 from tumira.core.ids import UploadId
 from tumira.delivery import follow_up
-from tumira.delivery.store import binds, carriers, queue, receipts
+from tumira.delivery.store import binds, queue, receipts
 from tumira.delivery.store.queue import ClaimRequest
 from tumira.identity.code_rules import AttemptLimits
 from tumira.identity.store import attempts
@@ -107,8 +107,7 @@ async def test_a_claim_locks_messages_and_batches_by_id(world: World, table: str
 
 async def test_receipts_of_several_carriers_are_settled_at_once(world: World) -> None:
     await world.engine.add_carrier("two", 2776, refund="failed")
-    async with world.engine.database.connection() as connection:
-        two = next(one.id for one in await carriers.list_active(connection) if one.name == "two")
+    ((two,),) = await world.rows("SELECT id FROM carriers WHERE name = 'two'")
     await world.send(3)
     known, first, second = sorted(await world.claim(3), key=lambda one: one.id)
     # Somebody was told of something before, so that there is a counter to be locked.

@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
+import pytest
 import pytest_asyncio
 
 from tests.support.delivery.engine import Engine, numbers
+from tumira.core import backoff
 from tumira.core.ids import AccountId, BatchId, MessageId, new_id
 from tumira.delivery import observer
 from tumira.delivery.observer import Observer
@@ -39,9 +41,10 @@ async def ends(engine: Engine) -> Counter[tuple[str, str]]:
 
 
 async def test_hand_overs_receipts_and_ends_are_counted_by_network_and_lane(
-    engine: Engine, smsc: Smsc
+    engine: Engine, smsc: Smsc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await engine.add_carrier("one", smsc.port)
+    monkeypatch.setattr(backoff, "_RETRY_WAITS_S", (0.1, 0.1, 0.1))
+    await engine.add_carrier("one", smsc.port, doubt_wait=1)
     worker = engine.start_worker()
     caller = await engine.open_account()
     await engine.send(caller, numbers(30), "Your statement is ready. " * 10)

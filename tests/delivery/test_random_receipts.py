@@ -7,8 +7,8 @@ in between: what they had not written is lost, and receipts that they had not ac
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar, cast
 from uuid import UUID
 
@@ -16,15 +16,17 @@ import pytest
 
 from tests.support.delivery.engine import numbers
 from tests.support.delivery.settling import REFUND_ALL, Owner, Phone, World
+from tests.support.delivery.traffic import miscounted
 from tumira.delivery import follow_up
 from tumira.delivery.observer import Observer
-from tumira.delivery.outcomes import CarrierRefused, LeftInDoubt, Outcome, Taken
+from tumira.delivery.outcomes import Outcome, Taken
 from tumira.delivery.receipt_rules import Receipt, key
 from tumira.delivery.recorder import Recorder
 from tumira.delivery.smpp.session import SmppSession
 from tumira.delivery.store import binds, queue
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.delivery.store.settlement import NewPart
+from tumira.sending import lifecycle
 
 SHORT: Final = "Your code is 493817."
 LONG: Final = "Your statement is ready. " * 8
@@ -35,21 +37,31 @@ DRAIN_S: Final = 60.0
 ROUNDS_MAX: Final = 40
 
 SPELLINGS: Final = ("{0}", "{0:x}", "{0:X}", "{0:020}", "{0:016x}", "{0:016X}")
-OUTCOMES: Final = {"DELIVRD": "delivered", "UNDELIV": "undelivered"}
+# What never got there is not answered.
+ANSWERS: Final = ("taken", "taken", "taken", "taken", "taken", "refused", "busy", "lost")
+# From each status, those in which a message may be found later.
+LATER: Final = {
+    "queued": set(lifecycle.MOVES),
+    "sending": set(lifecycle.MOVES),
+    "sent": {"sent", "delivered", "undelivered", "expired", "unconfirmed"},
+    "unconfirmed": {"unconfirmed", "delivered", "undelivered", "expired"},
+    **{status: {status} for status in ("delivered", "undelivered", "expired", "failed")},
+}
 
 Thing = TypeVar("Thing")
 
 
 @dataclass(slots=True)
 class Submission:
-    """A segment that was submitted, and what the carrier did with it: nothing, if it never got there."""
+    """A segment that was submitted, and what the carrier did with it."""
 
     claimed: ClaimedMessage
     attempt: int
     number: int
+    # One of ANSWERS.
+    answer: str = "lost"
     identifier: int | None = None
     state: str | None = None
-    is_refused: bool = False
 
 
 @dataclass(slots=True)
@@ -60,7 +72,7 @@ class Try:
     attempt: int
     taken: int
     waiting: list[Submission]
-    is_refused: bool = False
+    refusals: set[str] = field(default_factory=set)
     is_closed: bool = False
 
 
@@ -77,14 +89,18 @@ class Story:
         self._tokens = 0
         self._workers = 0
         self._is_calm = False
+        self._has_time_passed = False
+        self._statuses: dict[UUID, str] = {}
         self._recorder: Recorder
 
     async def begin(self) -> None:
         self._hire()
-        to = numbers(NUMBERS)
-        for place in range(3 * NUMBERS):
-            body = LONG if self._chance.random() < 0.6 else SHORT
-            await self._world.send(body=f"{body}{place}", to=[to[place % NUMBERS]])
+        for _ in range(2 * NUMBERS):
+            await self._send()
+
+    async def _send(self) -> None:
+        body = LONG if self._chance.random() < 0.6 else SHORT
+        await self._world.send(body=body, to=[self._chance.choice(numbers(NUMBERS))])
 
     def _hire(self) -> None:
         self._workers += 1
@@ -98,6 +114,7 @@ class Story:
 
     async def step(self) -> None:
         doings = (
+            (1, self._send),
             (4, self._claim),
             (6, self._answer),
             (6, self._report),
@@ -106,9 +123,31 @@ class Story:
             (3, self._world.try_unmatched),
             (1, self._world.resume_due),
             (3, self._drain),
+            (0.2, self._let_time_pass),
         )
         (_, doing), *_ = self._chance.choices(doings, [weight for weight, _ in doings])
         await doing()
+        await self._look()
+
+    async def _let_time_pass(self) -> None:
+        self._has_time_passed = True
+        world, day, days = self._world, timedelta(hours=25), timedelta(hours=73)
+        match self._chance.randrange(4):
+            case 0:
+                await world.expire_waiting(day, self._chance.choice(((), ("ZW",))))
+            case 1:
+                await world.resume_due(day)
+            case 2:
+                await world.give_up_receipts(days)
+            case _:
+                await world.fail_unroutable()
+
+    async def _look(self) -> None:
+        for row in await self._world.rows("SELECT * FROM batched"):
+            before = self._statuses.get(row["id"], "queued")
+            assert row["status"] in LATER[before], (before, row["status"])
+            assert not (row["refunded_at"] and row["status"] in {"delivered", "unconfirmed"})
+            self._statuses[row["id"]] = row["status"]
 
     async def _drain(self) -> None:
         self._recorder.check()
@@ -127,6 +166,9 @@ class Story:
             again = [one.id for one in claimed or () if one.again]
             past = await queue.read_past_attempts(connection, again) if again else {}
         for one in claimed or ():
+            if not self._is_calm and self._chance.random() < 0.1:
+                self._put(self._world.returned(one, again=one.again))
+                continue
             before = past.get(one.id)
             known = before.taken if before is not None else frozenset()
             attempt = before.resends if before is not None else 0
@@ -139,10 +181,8 @@ class Story:
 
     def _submit(self, submission: Submission) -> Submission:
         self._submissions.append(submission)
-        words = ("taken",) if self._is_calm else ("taken", "taken", "taken", "taken", "refused", "lost")
-        word = self._chance.choice(words)
-        submission.is_refused = word == "refused"
-        if word == "taken":
+        submission.answer = "taken" if self._is_calm else self._chance.choice(ANSWERS)
+        if submission.answer == "taken":
             submission.identifier = self._chance.getrandbits(48) + 2**40
             submission.state = self._chance.choice(("DELIVRD", "DELIVRD", "DELIVRD", "UNDELIV"))
             self._tell(submission)
@@ -165,12 +205,11 @@ class Story:
             self._answer_to(one, one.waiting.pop(self._chance.randrange(len(one.waiting))))
 
     def _answer_to(self, one: Try, submission: Submission) -> None:
-        if submission.identifier is None and not submission.is_refused:
-            # It got lost, and is never answered.
+        if submission.answer == "lost":
             one.waiting.append(submission)
             return
-        if submission.is_refused:
-            one.is_refused = True
+        if submission.answer != "taken":
+            one.refusals.add(submission.answer)
         else:
             one.taken += 1
             self._put(self._taken(one, submission), one.claimed.recipient)
@@ -199,9 +238,11 @@ class Story:
             return
         one.is_closed = True
         if one.waiting:
-            self._put(LeftInDoubt(one.claimed.id, self._world.carrier_id, 30, "no answer came in time"))
-        elif one.is_refused:
-            self._put(CarrierRefused(one.claimed.id, "CARRIER_REJECTED", doubted=one.attempt > 0))
+            self._put(self._world.doubtful(one.claimed))
+        elif "refused" in one.refusals:
+            self._put(self._world.refused(one.claimed, doubted=one.attempt > 0))
+        elif one.refusals:
+            self._put(self._world.put_off(one.claimed))
 
     def _put(self, outcome: Outcome, recipient: str = "") -> None:
         self._recorder.put(outcome, recipient, Owner())
@@ -235,7 +276,7 @@ class Story:
         self._is_calm = True
         for _ in range(ROUNDS_MAX):
             for one in list(self._tries):
-                while len(one.waiting) > sum(_is_lost(two) for two in one.waiting):
+                while any(two.answer != "lost" for two in one.waiting):
                     self._answer_to(one, one.waiting.pop(0))
                 self._close(one)
             while self._receipts:
@@ -254,7 +295,7 @@ class Story:
         await self._recorder.close()
 
     async def check(self) -> Counter[str]:
-        rows = await self._world.rows("SELECT id, status, segments, created_at, delivered_at FROM batched")
+        rows = await self._world.rows("SELECT * FROM batched")
         doubted = {
             row["message_id"]
             for row in await self._world.rows("SELECT message_id FROM incidents WHERE kind = 'doubt'")
@@ -279,8 +320,8 @@ class Story:
                 assert row["delivered_at"] > row["created_at"]
             case "undelivered":
                 assert any(one.state == "UNDELIV" for one in own), own
-            case "failed":
-                assert any(one.is_refused for one in own), own
+            case "failed" | "expired":
+                assert self._has_time_passed or any(one.answer == "refused" for one in own), own
                 assert not was_doubted
             case status:
                 # Never `sent`: all its receipts have come.
@@ -299,22 +340,21 @@ class Story:
         return self._chance.sample(things, min(len(things), self._chance.randint(1, most)))
 
 
-def _is_lost(submission: Submission) -> bool:
-    return submission.identifier is None and not submission.is_refused
-
-
 async def run(world: World, seed: int) -> Counter[str]:
     await world.rows(
-        "CREATE VIEW batched AS SELECT m.id, m.status, m.segments, b.created_at, m.delivered_at"
-        " FROM messages m JOIN batches b ON b.id = m.batch_id"
+        "CREATE VIEW batched AS SELECT m.id, m.status, m.segments, b.created_at, m.delivered_at,"
+        " m.refunded_at FROM messages m JOIN batches b ON b.id = m.batch_id"
     )
     story = Story(world, seed)
     await story.begin()
-    for _ in range(STEPS):
+    for step in range(STEPS):
         await story.step()
+        if step % 30 == 0:
+            assert await world.engine.audit() == [], (seed, step)
     await story.end()
     ended = await story.check()
     assert await world.engine.audit() == []
+    assert await miscounted(world) == []
     return ended
 
 

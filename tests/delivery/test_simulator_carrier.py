@@ -1,5 +1,6 @@
 """The simulator takes no messages of real carriers, and the settings of a removed carrier still apply."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
@@ -10,6 +11,7 @@ import pytest_asyncio
 from tests.support.delivery.engine import Engine
 from tests.support.delivery.settling import World
 from tumira.audit_log import OPERATOR
+from tumira.delivery.carrier_url import parse
 from tumira.delivery.manage_carriers import (
     add_carrier,
     change_carrier,
@@ -45,7 +47,7 @@ async def number_of(engine: Engine, name: str) -> int:
     return int(row["id"])
 
 
-async def claim(engine: Engine, name: str, *, keep: bool = False) -> Sequence[UUID]:
+async def claim(engine: Engine, name: str) -> Sequence[UUID]:
     async with engine.database.transaction() as connection:
         claimed = await queue.claim(
             connection,
@@ -55,8 +57,7 @@ async def claim(engine: Engine, name: str, *, keep: bool = False) -> Sequence[UU
             bind=f"{name}/1",
             carrier_id=await number_of(engine, name),
         )
-        if not keep:
-            await connection.execute("ROLLBACK; BEGIN")
+        await connection.execute("ROLLBACK; BEGIN")
     return [one.id for one in claimed or ()]
 
 
@@ -72,13 +73,24 @@ async def test_the_simulator_is_known_by_its_place_and_not_by_its_name(engine: E
 
     await keep_simulator(engine.database, PORT + 2)
     async with engine.database.connection() as connection:
-        ports = {one.name: one.settings.port for one in await carriers.list_active(connection)}
+        active = {one.name: one.settings for one in await carriers.list_active(connection)}
+    # One that the operator moved elsewhere stays there.
+    ports = {name: settings.port for name, settings in active.items()}
     assert ports == {"simulator": PORT, "trial": PORT + 2, "main": PORT + 1, "other": PORT}
+    assert active["simulator"] == parse(f"{REAL}:{PORT}")
 
 
-async def test_a_simulator_that_is_added_again_is_still_known(engine: Engine) -> None:
+async def test_the_simulator_is_made_once_and_stays_removed(engine: Engine) -> None:
+    await asyncio.gather(*(keep_simulator(engine.database, PORT) for _ in range(4)))
+    async with engine.database.connection() as connection:
+        (made,) = await carriers.list_active(connection)
+    assert (made.name, made.countries, made.priority) == ("simulator", None, 1000)
+    assert (made.settings.host, made.settings.window_size, made.settings.tps) == ("127.0.0.1", 1000, 0)
     await remove_carrier(engine.database, "simulator")
     await keep_simulator(engine.database, PORT + 1)
+    assert await marked(engine) == {}
+    # No password is kept, and it is known again by its port.
+    assert await engine.rows("SELECT FROM carriers WHERE password <> ''") == []
     await add_carrier(engine.database, "simulator", f"smpp://a:b@127.0.0.1:{PORT + 1}", None, 100)
     assert await marked(engine) == {"simulator": True}
 
@@ -101,17 +113,6 @@ async def test_the_simulator_takes_nothing_that_any_other_carrier_can(engine: En
     assert len(await claim(engine, "simulator")) == 2
     await remove_carrier(engine.database, "simulator")
     assert await claim(engine, "simulator") == []
-
-
-@pytest.mark.parametrize("way", ["put off", "in doubt"])
-async def test_what_waits_for_another_try_does_not_go_to_the_simulator(world: World, way: str) -> None:
-    await keep_simulator(world.engine.database, PORT + 1)
-    claimed = await world.claim_one()
-    await world.settle(world.put_off(claimed) if way == "put off" else world.doubtful(claimed))
-    await world.resume_due()
-    assert await world.status(claimed.id) == "queued"
-    assert await claim(world.engine, "simulator") == []
-    assert await claim(world.engine, "one", keep=True) == [claimed.id]
 
 
 async def test_routes_lead_to_the_simulator_only_where_nobody_else_serves(engine: Engine) -> None:
@@ -146,19 +147,6 @@ async def test_a_simulator_at_work_does_not_hide_that_a_real_carrier_is_away(eng
         assert await binds.countries_without_carrier(connection) == set()
         await add_carrier(engine.database, "main", REAL, ["ZW"], 5000)
         assert await binds.countries_without_carrier(connection) == {"ZW"}
-
-
-async def passwords(engine: Engine) -> dict[str, str]:
-    rows = await engine.rows("SELECT name, password FROM carriers")
-    return {row["name"]: row["password"] for row in rows}
-
-
-async def test_a_removed_carrier_keeps_no_password(engine: Engine) -> None:
-    await add_carrier(engine.database, "main", REAL, None, 1)
-    await remove_carrier(engine.database, "main")
-    assert await passwords(engine) == {"simulator": "simulate", "main": ""}
-    await add_carrier(engine.database, "main", REAL, None, 1)
-    assert (await passwords(engine))["main"] == "hushhush"
 
 
 @pytest.mark.parametrize(("in_doubt", "status"), [("hold", "unconfirmed"), ("resend", "queued")])

@@ -257,7 +257,9 @@ def test_what_is_killed_is_started_again_ctrl_c_stops_everything_and_nothing_is_
     assert node.process.wait(STOP_S) == 0
     # No part had to be waited for until it was ended.
     assert time.monotonic() - began < PART_STOP_S
-    assert node.said().endswith("Stopping …\nStopped.\n")
+    assert "Press Ctrl-C to stop.\n" in node.said()
+    assert "Stopping …\n" in node.said()
+    assert node.said().endswith("Stopped.\n")
     assert read_terminal(ours) == "^C"
     os.close(ours)
     assert [part.words for part in parts if part.lives] == []

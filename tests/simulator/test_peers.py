@@ -70,9 +70,10 @@ def aiosmpplib_submit(number: str, text: str, *, parts: bool) -> Any:
     )
 
 
-@pytest.mark.parametrize("parts", [True, False], ids=["parts", "payload"])
 @pytest.mark.parametrize(
-    "text", [GSM_TEXT, UCS2_TEXT, "Your code is 493817."], ids=["GSM-7", "UCS-2", "short"]
+    ("text", "parts"),
+    [(GSM_TEXT, True), (UCS2_TEXT, False), ("Your code is 493817.", False)],
+    ids=["GSM-7 in parts", "UCS-2 as payload", "short"],
 )
 async def test_aiosmpplib_sends_a_text_and_reads_its_receipt(text: str, parts: bool) -> None:  # noqa: FBT001 - a row of the table
     async with run_smsc() as smsc, aiosmpplib_client(smsc) as (client, heard):

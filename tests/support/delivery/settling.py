@@ -155,7 +155,7 @@ class World:
         self, claimed: ClaimedMessage, state: str = "DELIVRD", number: int = 1, attempt: int = 0
     ) -> Receipt:
         reference = f"{claimed.id.hex[-12:]}-{number}-{attempt}"
-        return Receipt(reference, claimed.recipient[1:], state, "000", f"stat:{state}")
+        return Receipt(reference, claimed.recipient[1:], state, "000", f"stat:{state} text:Your secret")
 
     def reported(
         self, claimed: ClaimedMessage, state: str = "DELIVRD", number: int = 1, attempt: int = 0

@@ -55,13 +55,6 @@ class Line:
         self.writer.write(b"".join(pieces))
         await self.writer.drain()
 
-    async def say_octet_by_octet(self, *pieces: bytes) -> None:
-        for value in b"".join(pieces):
-            self.writer.write(bytes((value,)))
-            await self.writer.drain()
-            # Gives our end, in the same loop, its turn to read.
-            await asyncio.sleep(0)
-
     async def let_in(self, *following: bytes) -> Heard:
         bind = await self.hear()
         await self.say(pdu(bind.command | 0x8000_0000, bind.sequence, b"smsc\0"), *following)
