@@ -139,8 +139,11 @@ class SlowToTake(Misbehaviour):
     def around(self, exchange: Exchange, answer: Callable[[], None]) -> Callable[[], None]:
         if exchange.status:
             return answer
-        loop = asyncio.get_running_loop()
-        return lambda: loop.call_later(self.value / 1000, answer) and None
+
+        def answer_later() -> None:
+            asyncio.get_running_loop().call_later(self.value / 1000, answer)
+
+        return answer_later
 
 
 async def test_nothing_more_of_a_message_is_submitted_once_a_segment_was_refused(engine: Engine) -> None:
