@@ -31,7 +31,7 @@ async def story(world: World, message_id: MessageId) -> Sequence[tuple[str, int 
 
 
 async def troubled(world: World) -> ClaimedMessage:
-    """Send a message that is put off, in doubt, sent again, undelivered and reported once more."""
+    """Send a message that is put off, in doubt, sent again, undelivered and reported again."""
     claimed = await world.claim_one(LONG)
     await world.settle(world.taken(claimed, 1, complete=False), world.put_off(claimed, 2))
     await world.resume_due()
