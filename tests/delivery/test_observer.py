@@ -106,8 +106,8 @@ async def test_what_cannot_be_added_is_lost_and_nothing_else(database_url: str) 
     counted = Observer(database)
     # A carrier may answer with any number, and each is a word of its own; there is an end to that.
     for status in range(0x400, 0x400 + observer.KEYS_MAX + 10):
-        counted.refused(1, claimed, status)
-    counted.refused(1, claimed, 0x400)
+        counted.not_taken(1, claimed, str(status))
+    counted.not_taken(1, claimed, str(0x400))
     await counted.flush()
     await counted.flush()
     async with database.connection() as connection:

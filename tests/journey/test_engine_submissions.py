@@ -247,7 +247,7 @@ async def test_a_submission_that_was_left_open_is_closed_and_in_doubt(
         await bench.until(lambda: sender.is_open)
         bench.submit(sender, claimed)
         await line.hear_many(2)
-        session = sender._connection.usable
+        session = sender.usable
         assert session is not None
         session._waiting.clear()
         await bench.until(lambda: session.outstanding == 0)

@@ -6,7 +6,7 @@ Receipts go straight to the recorder, with the session on which they are acknowl
 import asyncio
 import random
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -31,34 +31,19 @@ REFUSED_BIND_FAILURES: Final = 4
 _log: Final = structlog.get_logger()
 
 
-class BindListener(Protocol):
-    """The user of a bind; the methods are those of a session's listener, and none may wait."""
-
-    def bound(self) -> None: ...
-
-    def answered(self, tag: object, status: int, carrier_ref: str) -> None: ...
-
-    def unanswered(self, tag: object) -> None: ...
-
-    def settled(self) -> None: ...
-
-    def ended(self, unanswered: Sequence[object], problem: str) -> None: ...
-
-
 class Bind(SessionListener):
-    """The connection to a carrier, in one session or in a transmitter and receiver pair."""
+    """The connection to a carrier, in one session or in a transmitter and receiver pair.
 
-    def __init__(
-        self, name: str, carrier: Carrier, recorder: Recorder, timing: SmppTimeouts, user: BindListener
-    ) -> None:
+    A subclass handles the responses.
+    """
+
+    def __init__(self, carrier: Carrier, number: int, recorder: Recorder, timing: SmppTimeouts) -> None:
+        self.carrier = carrier
+        self.name = f"{carrier.name}/{number}"
         # Why it is not bound, once that is known.
         self.problem: str | None = None
-        self._name = name
-        self._settings = carrier.settings
-        self._carrier = carrier.name
         self._recorder = recorder
         self._timing = timing
-        self._user = user
         # The session that submits, and for a pair also the one that receives.
         self._session: SmppSession | None = None
         self._receiver: SmppSession | None = None
@@ -87,7 +72,11 @@ class Bind(SessionListener):
             self.problem = problem
             self._session.abort()
 
+    def bound(self) -> None:
+        """Continue with a new session."""
+
     def drop(self) -> None:
+        """Stop at once: another worker has the lease."""
         self._leaving = True
         if self._session is not None:
             self._session.abort()
@@ -117,8 +106,8 @@ class Bind(SessionListener):
             self.problem = None
             self._tried("bound")
             if self._failures:
-                _log.info("bound again", bind=self._name)
-            self._user.bound()
+                _log.info("bound again", bind=self.name)
+            self.bound()
             await self._ended.wait()
             self._failures = 1 if self._loop.time() - began > STABLE_S else self._failures + 1
 
@@ -129,32 +118,30 @@ class Bind(SessionListener):
             case BindRefusedError():
                 self._failures = max(self._failures, REFUSED_BIND_FAILURES)
                 self._tried("refused")
-                _log.error("bind refused", bind=self._name, problem=self.problem)
+                _log.error("bind refused", bind=self.name, problem=self.problem)
             case OSError():
                 self._tried("unreachable")
-                _log.warning("carrier cannot be reached", bind=self._name, problem=self.problem)
+                _log.warning("carrier cannot be reached", bind=self.name, problem=self.problem)
             case _:
                 self.problem = repr(error)
                 self._tried("failed")
-                _log.error("bind failed", bind=self._name, exc_info=error)
+                _log.error("bind failed", bind=self.name, exc_info=error)
 
     def _tried(self, result: str) -> None:
-        metrics.BINDS_TRIED.labels(self._carrier, result).inc()
+        metrics.BINDS_TRIED.labels(self.carrier.name, result).inc()
 
     async def _connect(self) -> None:
-        if self._settings.bind_mode == "pair":
-            await self._connect_pair()
-        else:
-            self._session = await connect(self._settings, Command.BIND_TRANSCEIVER, self, timing=self._timing)
-
-    async def _connect_pair(self) -> None:
-        """Bind both halves; when one ends while the other is being bound, both end."""
+        """Bind; when one half of a pair ends while the other is being bound, both end."""
+        settings = self.carrier.settings
+        if settings.bind_mode != "pair":
+            self._session = await connect(settings, Command.BIND_TRANSCEIVER, self, timing=self._timing)
+            return
         receiver_listener = _ReceiverListener(self)
         receiver = receiver_listener.session = await connect(
-            self._settings, Command.BIND_RECEIVER, receiver_listener, timing=self._timing
+            settings, Command.BIND_RECEIVER, receiver_listener, timing=self._timing
         )
         try:
-            session = await connect(self._settings, Command.BIND_TRANSMITTER, self, timing=self._timing)
+            session = await connect(settings, Command.BIND_TRANSMITTER, self, timing=self._timing)
         except BaseException:
             receiver.abort()
             raise
@@ -164,18 +151,9 @@ class Bind(SessionListener):
 
     # Called by the sessions.
 
-    def answered(self, tag: object, status: int, carrier_ref: str) -> None:
-        self._user.answered(tag, status, carrier_ref)
-
-    def unanswered(self, tag: object) -> None:
-        self._user.unanswered(tag)
-
     def received(self, receipt: Receipt, token: object) -> None:
         assert self._session is not None
         self.record_receipt(receipt, self._session, token)
-
-    def settled(self) -> None:
-        self._user.settled()
 
     def ended(self, unanswered: Sequence[object], problem: str) -> None:
         self._session = None
@@ -184,8 +162,7 @@ class Bind(SessionListener):
         if not self._leaving:
             # The refusal that made us rebind says more than that the session was dropped.
             self.problem = self.problem or problem
-            _log.warning("bind ended", bind=self._name, problem=problem, in_doubt=len(unanswered))
-        self._user.ended(unanswered, problem)
+            _log.warning("bind ended", bind=self.name, problem=problem, in_doubt=len(unanswered))
         self._ended.set()
 
     def record_receipt(self, receipt: Receipt, session: SmppSession, token: object) -> None:

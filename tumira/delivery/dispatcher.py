@@ -92,7 +92,7 @@ class Dispatcher:
                 await self._look()
             except Exception as error:  # noqa: BLE001 - the loop goes on when the database is back
                 await self._line.roll_back(error)
-                log_failure("could not claim messages", error, bind=self._sender.bind)
+                log_failure("could not claim messages", error, bind=self._sender.name)
                 await asyncio.sleep(PAUSE_S)
 
     async def _look(self) -> None:
@@ -144,7 +144,7 @@ class Dispatcher:
             return False
         connection = await self._line.begin()
         claimed = await queue.claim_avoiding(
-            connection, countries, most, worker=self._worker, bind=sender.bind, carrier_id=sender.carrier.id
+            connection, countries, most, worker=self._worker, bind=sender.name, carrier_id=sender.carrier.id
         )
         return await self._commit(connection, claimed) > 0
 
@@ -195,7 +195,7 @@ class Dispatcher:
         sender = self._sender
         connection = await self._line.begin()
         claimed = await queue.claim(
-            connection, wanted, most, worker=self._worker, bind=sender.bind, carrier_id=sender.carrier.id
+            connection, wanted, most, worker=self._worker, bind=sender.name, carrier_id=sender.carrier.id
         )
         found = await self._commit(connection, claimed)
         self._note(wanted, claimed or ())

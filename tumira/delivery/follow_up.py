@@ -39,7 +39,9 @@ async def resume_due(
     candidates = await places.list_due(connection, GROUP_MAX)
     if not candidates:
         return 0
-    locked = await settlement.lock_free_messages(connection, sorted(one.message_id for one in candidates))
+    locked = await settlement.lock_messages(
+        connection, sorted(one.message_id for one in candidates), skip_locked=True
+    )
     # A message is not sent again, nor given up, before its own receipt was looked for.
     evidence = await _look_for_receipts(connection, candidates, locked)
     found = [outcome for outcomes in evidence.found.values() for outcome in outcomes]
@@ -96,7 +98,7 @@ async def _look_for_receipts(
             destinations = (await get_tariff(connection)).destinations
             looks.append(await find_candidates(connection, carrier_id, kept, destinations))
     others = sorted({identifier for one in looks for identifier in one.message_ids} - locked.keys())
-    more = await settlement.lock_free_messages(connection, others) if others else {}
+    more = await settlement.lock_messages(connection, others, skip_locked=True) if others else {}
     matchings = [await match_kept(connection, one, locked.keys() | more.keys()) for one in looks]
     return _Evidence(
         {identifier: outcomes for one in matchings for identifier, outcomes in one.found.items()},
@@ -148,7 +150,7 @@ async def expire(
     connection: Connection, found: Mapping[UUID, QueuePlace | None], well: Collection[str]
 ) -> int:
     """End those of these messages that still wait; `well` are the countries with a working carrier."""
-    locked = await settlement.lock_free_messages(connection, sorted(found)) if found else {}
+    locked = await settlement.lock_messages(connection, sorted(found), skip_locked=True) if found else {}
     if not locked:
         return 0
     past = await queue.read_past_attempts(connection, list(locked))

@@ -124,7 +124,7 @@ async def change_carrier(
     if not 0 <= tps <= TPS_MAX:
         raise FieldError("tps", f"The limit is a number from 0 to {TPS_MAX}, and 0 for none of ours.")
     async with database.transaction() as connection:
-        before = await carriers.lock(connection, name)
+        before = await carriers.find(connection, name, lock=True)
         if before is None:
             raise _unknown(name)
         known = None if countries is None else await _known(connection, countries)

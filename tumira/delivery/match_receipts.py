@@ -73,7 +73,7 @@ async def find_by_id(
     if not keys:
         return found
     reach = _reach([received_at for _, received_at in arrived])
-    for match in await receipts.find_segments(connection, carrier_id, list(keys), reach):
+    for match in await receipts.find_segments(connection, carrier_id, keys, reach):
         if same_number(match.recipient, arrived[match.place][0].recipient):
             found[match.place].append(match)
     for matches in found:

@@ -19,7 +19,6 @@ from tumira.core.histogram import bucket_of
 from tumira.core.ids import MESSAGE, MessageId, made_at_ms, write_id
 from tumira.core.loops import log_failure
 from tumira.core.tracing import Tracer
-from tumira.delivery.responses import name
 from tumira.delivery.settle_rules import Ending
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.latency import LatencyStep, OutcomeKey, TimingKey
@@ -81,13 +80,8 @@ class Observer:
             start_ns, end_ns = traces.nanoseconds(start_ms), traces.nanoseconds(now_ms)
             self._tracer.add(traces.handed_over(claimed.id, start_ns, end_ns, about))
 
-    def refused(self, carrier_id: int, claimed: ClaimedMessage, status: int) -> None:
-        self._count(
-            (carrier_id, network_of(claimed.recipient, claimed.country), claimed.country, name(status))
-        )
-
-    def unanswered(self, carrier_id: int, claimed: ClaimedMessage) -> None:
-        self._count((carrier_id, network_of(claimed.recipient, claimed.country), claimed.country, NO_ANSWER))
+    def not_taken(self, carrier_id: int, claimed: ClaimedMessage, answer: str = NO_ANSWER) -> None:
+        self._count((carrier_id, network_of(claimed.recipient, claimed.country), claimed.country, answer))
 
     def ended(self, carrier_id: int, endings: Iterable[Ending]) -> None:
         for ending in endings:

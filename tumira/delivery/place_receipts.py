@@ -118,7 +118,7 @@ async def match_by_hand(
     """Settle a message by a receipt that an operator assigns to it: message id, segment and attempt."""
     note = _read_note(note)
     async with database.transaction() as connection:
-        kept = await unmatched.lock(connection, receipt_id)
+        kept = await unmatched.find(connection, receipt_id, lock=True)
         if kept is None:
             raise OperatorError(GONE)
         (candidates,) = await list_candidates(connection, [kept])
@@ -155,7 +155,7 @@ async def _note_match(
 async def dismiss(database: Database, receipt_id: int, note: str, actor: Actor) -> None:
     note = _read_note(note)
     async with database.transaction() as connection:
-        kept = await unmatched.lock(connection, receipt_id)
+        kept = await unmatched.find(connection, receipt_id, lock=True)
         if kept is None:
             raise OperatorError(GONE)
         await delete(connection, [receipt_id])

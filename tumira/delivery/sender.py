@@ -59,7 +59,7 @@ class _Counts:
         metrics.RECEIPTS.labels(carrier, "matched")
 
 
-class Sender:
+class Sender(Bind):
     def __init__(
         self,
         carrier: Carrier,
@@ -70,11 +70,9 @@ class Sender:
         timing: SmppTimeouts,
         room: Callable[[], None],
     ) -> None:
-        self.carrier = carrier
+        super().__init__(carrier, number, recorder, timing)
         self.number = number
-        self.bind = f"{carrier.name}/{number}"
         self._worker = worker
-        self._recorder = recorder
         self._observer = observer
         self._room = room
         self.writer = SubmissionWriter(carrier.settings.source)
@@ -91,22 +89,18 @@ class Sender:
         self._lease_until = 0.0
         # Why to rebind, once all responses that came together are handled.
         self._fault: str | None = None
-        self._response_s = timing.response_s
-        self._quiet_s = timing.quiet_s
         # Since when submits are outstanding without a response; and whether this session ever responded.
         self._quiet_since: float | None = None
         self._has_answered = False
         self._counts = _Counts(carrier.name)
         self._timer: asyncio.TimerHandle | None = None
-        self._loop = asyncio.get_running_loop()
-        self._connection = Bind(self.bind, carrier, recorder, timing, self)
 
     # For the supervisor.
 
     @property
     def state(self) -> BindState:
-        if not self._connection.is_bound:
-            return BindState.DOWN if self._connection.problem is not None else BindState.CONNECTING
+        if not self.is_bound:
+            return BindState.DOWN if self.problem is not None else BindState.CONNECTING
         now = self._loop.time()
         if self._is_quiet(now):
             return BindState.FAILING
@@ -122,28 +116,28 @@ class Sender:
             number=self.number,
             worker=self._worker,
             state=self.state,
-            problem=self._connection.problem or silence,
-            outstanding=self._connection.outstanding,
+            problem=self.problem or silence,
+            outstanding=self.outstanding,
             pace=None if rate is None else max(1, round(rate)),
             silent=silence is not None,
         )
 
     def _silence(self) -> str | None:
         """Describe that the carrier is bound and does not respond; None while it does."""
-        if not self._connection.is_bound:
+        if not self.is_bound:
             return None
         if self._circuit.is_silent:
             return f"silent: {self._circuit.unanswered} submits in a row were not answered in time"
         if self._is_quiet(self._loop.time()):
-            return f"silent: no submit was answered for {self._quiet_s:g} s or longer"
+            return f"silent: no submit was answered for {self._timing.quiet_s:g} s or longer"
         return None
 
     def _is_quiet(self, now: float) -> bool:
         """Tell whether submits are outstanding and none was answered for `quiet_s`."""
         return (
             self._quiet_since is not None
-            and now - self._quiet_since >= self._quiet_s
-            and self._connection.outstanding > 0
+            and now - self._quiet_since >= self._timing.quiet_s
+            and self.outstanding > 0
         )
 
     def renew(self, until: float, tps: float) -> None:
@@ -151,25 +145,21 @@ class Sender:
         self._throttle.retune(self._loop.time(), tps)
         self._pump()
 
-    def drop(self) -> None:
-        """Stop at once: another worker has the lease."""
-        self._connection.drop()
-
     async def drain(self, wait_s: float) -> None:
         """Stop submitting, release the queue, wait for responses, and disconnect."""
         self._give_back()
-        await self._connection.close(wait_s)
+        await self.close(wait_s)
 
     # For the dispatcher.
 
     @property
     def is_open(self) -> bool:
-        return self._connection.usable is not None and self._loop.time() < self._lease_until
+        return self.usable is not None and self._loop.time() < self._lease_until
 
     @property
     def is_healthy(self) -> bool:
         now = self._loop.time()
-        return self._connection.is_bound and self._circuit.is_healthy(now) and not self._is_quiet(now)
+        return self.is_bound and self._circuit.is_healthy(now) and not self._is_quiet(now)
 
     def free(self) -> int:
         if not self.is_open:
@@ -190,7 +180,7 @@ class Sender:
 
     def _under_way(self) -> int:
         """Return how many segments the carrier has whose outcome is not recorded."""
-        return self._connection.outstanding + self._unrecorded
+        return self.outstanding + self._unrecorded
 
     @property
     def capacity(self) -> int:
@@ -212,7 +202,7 @@ class Sender:
             submission.in_line = True
             self._held += len(submission.todo)
             self._lines[submission.claimed.lane].append(submission)
-        if self._connection.usable is None or not self._circuit.places(self._loop.time(), 1):
+        if self.usable is None or not self._circuit.places(self._loop.time(), 1):
             self._give_back()
         else:
             self._pump()
@@ -220,7 +210,7 @@ class Sender:
     # Submitting.
 
     def _pump(self) -> None:
-        session = self._connection.usable
+        session = self.usable
         if session is None or not self._held:
             return
         now = self._loop.time()
@@ -239,7 +229,7 @@ class Sender:
         while sent < allowed and self._held:
             sent += self._submit_next(session, at, now)
         if sent:
-            if self._quiet_since is None or self._connection.outstanding <= sent:
+            if self._quiet_since is None or self.outstanding <= sent:
                 self._quiet_since = now
             self._throttle.spend(now, sent)
             self._circuit.spend(now, sent)
@@ -306,13 +296,13 @@ class Sender:
         now = self._loop.time()
         submission.touched_at = now
         self._has_answered = True
-        self._quiet_since = now if self._connection.outstanding else None
+        self._quiet_since = now if self.outstanding else None
         at = self._recorder.clock.now()
         verdict = answers.judge(status)
         self._counts.answers[verdict.action].inc()
         self._counts.seconds.observe(max(0.0, (at - submitted_at).total_seconds()))
         if verdict.action is not Action.TAKEN:
-            self._observer.refused(self.carrier.id, submission.claimed, status)
+            self._observer.not_taken(self.carrier.id, submission.claimed, answers.name(status))
         if verdict.action is Action.TAKEN:
             self._throttle.succeeded(now)
             self._circuit.succeeded(now)
@@ -366,7 +356,7 @@ class Sender:
         submission, number, _, sent_at = cast("SubmitTag", tag)
         submission.overdue.add(number)
         submission.waiting.discard(number)
-        self._observer.unanswered(self.carrier.id, submission.claimed)
+        self._observer.not_taken(self.carrier.id, submission.claimed)
         self._counts.unanswered.inc()
         self._note_silence(sent_at)
         self._close_if_done(submission, "no answer came in time")
@@ -376,18 +366,19 @@ class Sender:
         was_silent = self._circuit.is_silent
         self._circuit.silent(now, sent_at)
         if self._circuit.is_silent and not was_silent:
-            _log.warning("carrier does not answer", bind=self.bind, unanswered=self._circuit.unanswered)
+            _log.warning("carrier does not answer", bind=self.name, unanswered=self._circuit.unanswered)
         if self._held and not self._circuit.is_healthy(now):
             self._give_back()
 
     def settled(self) -> None:
         if self._fault is not None:
             fault, self._fault = self._fault, None
-            self._connection.rebind(fault)
+            self.rebind(fault)
         self._pump()
         self._room()
 
     def ended(self, unanswered: Sequence[object], problem: str) -> None:
+        super().ended(unanswered, problem)
         self._give_back()
         self._fault = None
         # A session that responded and fell is an accident. One without a response will fall silent again.
@@ -406,14 +397,14 @@ class Sender:
         One may be queued while the lease is not renewed. Any other should have been closed; left open, it
         would keep its place of the lane and its message `sending`.
         """
-        before = self._loop.time() - self._response_s - LEFT_OPEN_S
+        before = self._loop.time() - self._timing.response_s - LEFT_OPEN_S
         for submission in [one for one in self.claimed.values() if one.touched_at < before]:
             if submission.in_line:
                 self._lines[submission.claimed.lane].remove(submission)
                 self._drop_from_line(submission)
             else:
                 message = write_id(MESSAGE, submission.claimed.id)
-                _log.error("submission left open", bind=self.bind, message=message)
+                _log.error("submission left open", bind=self.name, message=message)
             submission.todo.clear()
             submission.overdue |= submission.waiting
             submission.waiting.clear()

@@ -110,26 +110,22 @@ class Consequences:
                 self._report(change, outcome)
             case Ended():
                 self._end(change, outcome)
+            case Resumed():
+                self._resume(change, outcome)
+            # What a worker says of its claim counts only as long as it has the claim.
+            case _ if outcome.message_id not in self.own or change.status not in {"queued", "sending"}:
+                return
             case CarrierRefused():
                 self._refuse(change, outcome)
             case RetryLater():
                 self._put_off(change, outcome)
             case LeftInDoubt():
                 self._doubt(change, outcome)
-            case Resumed():
-                self._resume(change, outcome)
             case AlreadyTaken():
-                self._know(change, outcome)
+                self._send(change, outcome.submitted_at)
             case Released():
-                self._release(change, outcome)
-
-    def _know(self, change: MessageChange, known: AlreadyTaken) -> None:
-        if known.message_id in self.own and change.status in {"queued", "sending"}:
-            self._send(change, known.submitted_at)
-
-    def _release(self, change: MessageChange, released: Released) -> None:
-        if self._goes_back(change):
-            self.entries.append(released.entry)
+                self._let_wait(change)
+                self.entries.append(outcome.entry)
 
     def _take(self, change: MessageChange, taken: Taken) -> None:
         part = taken.part
@@ -231,8 +227,7 @@ class Consequences:
         # It may have been settled while its row in `retries` was still there.
         if change.status != ("sending" if resumed.resend else "queued"):
             return
-        change.status = "queued"
-        self.changed[message.id] = change
+        self._let_wait(change)
         # At the clock, like a flow that was idle; its old turn is long past.
         avoid = resumed.carrier_id if resumed.avoid else None
         self.entries.append(
@@ -242,8 +237,6 @@ class Consequences:
             self.incidents.append(Incident(message.id, "resend", resumed.carrier_id))
 
     def _refuse(self, change: MessageChange, refused: CarrierRefused) -> None:
-        if refused.message_id not in self.own or change.status not in {"queued", "sending"}:
-            return
         if refused.doubted:
             self._move(change, "unconfirmed", None)
             return
@@ -255,41 +248,31 @@ class Consequences:
         self._move(change, refused.status, refused.reason)
 
     def _put_off(self, change: MessageChange, put_off: RetryLater) -> None:
-        if self._goes_back(change):
-            self.delays.append(
-                NewRetry(put_off.message_id, put_off.wait_s, in_doubt=False, carrier_id=put_off.carrier_id)
-            )
-            self.incidents.append(
-                Incident(
-                    put_off.message_id, "retry", put_off.carrier_id, put_off.number, detail=put_off.detail
-                )
-            )
+        self._let_wait(change)
+        message_id, carrier_id = put_off.message_id, put_off.carrier_id
+        self.delays.append(NewRetry(message_id, put_off.wait_s, in_doubt=False, carrier_id=carrier_id))
+        self.incidents.append(
+            Incident(message_id, "retry", carrier_id, put_off.number, detail=put_off.detail)
+        )
 
     def _doubt(self, change: MessageChange, doubtful: LeftInDoubt) -> None:
-        if doubtful.message_id in self.own and change.status in {"queued", "sending"}:
-            change.status = "sending"
-            self.changed[doubtful.message_id] = change
-            self.delays.append(
-                NewRetry(doubtful.message_id, doubtful.wait_s, in_doubt=True, carrier_id=doubtful.carrier_id)
+        message_id, carrier_id = doubtful.message_id, doubtful.carrier_id
+        self._let_wait(change, "sending")
+        self.delays.append(NewRetry(message_id, doubtful.wait_s, in_doubt=True, carrier_id=carrier_id))
+        self.incidents.append(
+            Incident(
+                message_id,
+                "doubt",
+                carrier_id,
+                recipient=change.message.recipient.removeprefix("+"),
+                detail=doubtful.detail,
+                claimed_at=self.own[message_id],
             )
-            self.incidents.append(
-                Incident(
-                    doubtful.message_id,
-                    "doubt",
-                    doubtful.carrier_id,
-                    recipient=change.message.recipient.removeprefix("+"),
-                    detail=doubtful.detail,
-                    claimed_at=self.own[doubtful.message_id],
-                )
-            )
+        )
 
-    def _goes_back(self, change: MessageChange) -> bool:
-        """Let a message wait again, if this worker still has it and it is not settled."""
-        if change.message.id not in self.own or change.status not in {"queued", "sending"}:
-            return False
-        change.status = "queued"
+    def _let_wait(self, change: MessageChange, status: str = "queued") -> None:
+        change.status = status
         self.changed[change.message.id] = change
-        return True
 
     def _move(
         self,

@@ -208,7 +208,7 @@ class Supervisor:
 
     def _lose(self, place: Place) -> None:
         held = self._held.pop(place)
-        _log.warning("lease lost", bind=held.sender.bind)
+        _log.warning("lease lost", bind=held.sender.name)
         held.sender.drop()
         if held.leaving is None:
             held.leaving = asyncio.create_task(held.dispatcher.close())
@@ -229,7 +229,7 @@ class Supervisor:
             async with self._database.connection() as connection:
                 await binds.release(connection, self._worker, [place])
         except Exception as error:  # noqa: BLE001 - then the lease ends by itself
-            _log.warning("could not release bind", bind=held.sender.bind, error=repr(error))
+            _log.warning("could not release bind", bind=held.sender.name, error=repr(error))
         if self._held.get(place) is held:
             del self._held[place]
 

@@ -1,6 +1,6 @@
 """Rows as columns, the form in which `unnest` takes many of them at once."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -10,3 +10,8 @@ from msgspec import Struct
 def columns(kind: type[Struct], rows: Sequence[Struct], prefix: str = "") -> dict[str, list[Any]]:
     """Return a list for each field of a struct, named after the field."""
     return {prefix + name: list(map(attrgetter(name), rows)) for name in kind.__struct_fields__}
+
+
+def named_columns(names: str, rows: Collection[tuple[Any, ...]]) -> dict[str, list[Any]]:
+    """Return a list for each place of a tuple, named as given with spaces between."""
+    return {name: [row[place] for row in rows] for place, name in enumerate(names.split())}

@@ -18,10 +18,6 @@ VALUE_MAX: Final = 1_000_000
 # A judge's word for a submit that is neither taken nor answered.
 DROPPED: Final = -1
 
-# What a client finds who speaks SMPP to a port where something else listens.
-_GARBAGE: Final = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
-_OVERSIZED: Final = (1024 * 1024).to_bytes(4) + bytes(1020)
-
 Answer = Callable[[], None]
 
 
@@ -40,6 +36,11 @@ class Misbehaviour:
     bind_answer: ClassVar[int | None] = CommandStatus.ROK
     refusal: ClassVar[int] = CommandStatus.ROK
     receipt_change: ClassVar[tuple[str, Any] | None] = None
+    # The formats of ids in answers and in receipts.
+    id_formats: ClassVar[tuple[str, str] | None] = None
+    # What becomes of the connection at every n-th submit, and what is sent after every n-th answer.
+    line_end: ClassVar["staticmethod[[SmscConnection], None] | None"] = None
+    junk: ClassVar[bytes] = b""
 
     def __init__(self, value: int | None = None) -> None:
         self.value = self.default if value is None else value
@@ -53,8 +54,11 @@ class Misbehaviour:
     def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - as above
         return self.refusal if self.refusal and self.is_turn() else CommandStatus.ROK
 
-    def identify(self, number: int, ids: Ids) -> Ids:  # noqa: ARG002 - as above
-        return ids
+    def identify(self, number: int, ids: Ids) -> Ids:
+        if self.id_formats is None:
+            return ids
+        answered, receipted = self.id_formats
+        return Ids(format(number, answered), format(number, receipted))
 
     def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
         if self.receipt_change is None:
@@ -62,9 +66,21 @@ class Misbehaviour:
         name, value = self.receipt_change
         return [replace(receipt, **{name: value}) for receipt in receipts]
 
-    def around(self, exchange: Exchange, answer: Answer) -> Answer:  # noqa: ARG002 - as above
+    def around(self, exchange: Exchange, answer: Answer) -> Answer:
         """Return what is done instead of responding."""
-        return answer
+        end = self.line_end
+        if (end is None and not self.junk) or not self.is_turn():
+            return answer
+
+        def end_and_keep() -> None:
+            if end is None:
+                answer()
+                exchange.line.send(self.junk)
+            else:
+                end(exchange.line)
+                exchange.deliver()
+
+        return end_and_keep
 
     def is_turn(self) -> bool:
         self._count += 1
@@ -149,8 +165,8 @@ class SystemErrorEvery(Misbehaviour):
 class Silence(Misbehaviour):
     """No submit is taken or answered, while enquire_link is."""
 
-    def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - whoever sent it
-        return DROPPED
+    default = 1
+    refusal = DROPPED
 
 
 class ReceiptBeforeResponse(Misbehaviour):
@@ -208,8 +224,7 @@ class UnbindMidWindow(Misbehaviour):
     unit = "every n-th"
     default = 100
 
-    def around(self, exchange: Exchange, answer: Answer) -> Answer:
-        return _ending(exchange, exchange.line.say_goodbye) if self.is_turn() else answer
+    line_end = staticmethod(SmscConnection.say_goodbye)
 
 
 class LineDrop(Misbehaviour):
@@ -218,8 +233,7 @@ class LineDrop(Misbehaviour):
     unit = "every n-th"
     default = 100
 
-    def around(self, exchange: Exchange, answer: Answer) -> Answer:
-        return _ending(exchange, exchange.line.drop) if self.is_turn() else answer
+    line_end = staticmethod(SmscConnection.drop)
 
 
 class SilentDeath(Misbehaviour):
@@ -228,8 +242,7 @@ class SilentDeath(Misbehaviour):
     unit = "every n-th"
     default = 100
 
-    def around(self, exchange: Exchange, answer: Answer) -> Answer:
-        return _ending(exchange, exchange.line.fall_silent) if self.is_turn() else answer
+    line_end = staticmethod(SmscConnection.fall_silent)
 
 
 class OversizedPdu(Misbehaviour):
@@ -238,8 +251,7 @@ class OversizedPdu(Misbehaviour):
     unit = "every n-th"
     default = 100
 
-    def around(self, exchange: Exchange, answer: Answer) -> Answer:
-        return _followed(exchange, answer, _OVERSIZED) if self.is_turn() else answer
+    junk = (1024 * 1024).to_bytes(4) + bytes(1020)
 
 
 class Garbage(Misbehaviour):
@@ -248,8 +260,8 @@ class Garbage(Misbehaviour):
     unit = "every n-th"
     default = 100
 
-    def around(self, exchange: Exchange, answer: Answer) -> Answer:
-        return _followed(exchange, answer, _GARBAGE) if self.is_turn() else answer
+    # What a client finds who speaks SMPP to a port where something else listens.
+    junk = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
 
 
 class OneByteWrites(Misbehaviour):
@@ -284,22 +296,19 @@ class NoBindAnswer(Misbehaviour):
 class HexIds(Misbehaviour):
     """Ids are hexadecimal, in the answer and in the receipt."""
 
-    def identify(self, number: int, ids: Ids) -> Ids:  # noqa: ARG002 - written anew
-        return Ids(f"{number:X}", f"{number:X}")
+    id_formats = ("X", "X")
 
 
 class DecimalReceiptIds(Misbehaviour):
     """Ids are hexadecimal in the answer and decimal in the receipt."""
 
-    def identify(self, number: int, ids: Ids) -> Ids:  # noqa: ARG002 - written anew
-        return Ids(f"{number:X}", str(number))
+    id_formats = ("X", "d")
 
 
 class HexReceiptIds(Misbehaviour):
     """Ids are decimal in the answer and hexadecimal in the receipt."""
 
-    def identify(self, number: int, ids: Ids) -> Ids:  # noqa: ARG002 - written anew
-        return Ids(str(number), f"{number:X}")
+    id_formats = ("d", "X")
 
 
 class PaddedReceiptIds(Misbehaviour):
@@ -388,22 +397,6 @@ class DataSmReceipts(Misbehaviour):
 
 def _later(milliseconds: int, answer: Answer) -> None:
     asyncio.get_running_loop().call_later(milliseconds / 1000, answer)
-
-
-def _ending(exchange: Exchange, end: Answer) -> Answer:
-    def end_and_keep() -> None:
-        end()
-        exchange.deliver()
-
-    return end_and_keep
-
-
-def _followed(exchange: Exchange, answer: Answer, data: bytes) -> Answer:
-    def answer_and_send() -> None:
-        answer()
-        exchange.line.send(data)
-
-    return answer_and_send
 
 
 def _name(kind: type[Misbehaviour]) -> str:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -65,8 +66,8 @@ def write_usual_body(
     text = b"id:%b sub:001 dlvrd:00%c submit date:%b done date:%b stat:%b err:%b text:%b" % (
         identifier,
         b"1" if state == "DELIVRD" else b"0",
-        _date(DATE, submitted_s).encode("ascii"),
-        _date(DATE, done_s).encode("ascii"),
+        _date(DATE, int(submitted_s)).encode("ascii"),
+        _date(DATE, int(done_s)).encode("ascii"),
         state.encode("ascii"),
         error.encode("ascii"),
         _beginning(about),
@@ -114,8 +115,8 @@ def _text(receipt: SimulatedReceipt) -> bytes:
     delivered = 1 if receipt.state == "DELIVRD" else 0
     written = (
         f"id:{receipt.message_id} sub:001 dlvrd:00{delivered} "
-        f"submit date:{_date(receipt.date_format, receipt.submitted_s)} "
-        f"done date:{_date(receipt.date_format, receipt.done_s)} "
+        f"submit date:{_date(receipt.date_format, int(receipt.submitted_s))} "
+        f"done date:{_date(receipt.date_format, int(receipt.done_s))} "
         f"stat:{receipt.state} err:{receipt.error} text:"
     )
     if receipt.data_coding == DATA_CODING_UCS2:
@@ -155,20 +156,7 @@ def _data_sm_body(message: ShortMessage) -> bytes:
     )
 
 
-class _Dates:
-    """Formats dates, most of which are the same as the one before."""
-
-    def __init__(self) -> None:
-        self._format = ""
-        self._second = -1
-        self._written = ""
-
-    def write(self, date_format: str, moment_s: float) -> str:
-        second = int(moment_s)
-        if second != self._second or date_format != self._format:
-            self._format, self._second = date_format, second
-            self._written = time.strftime(date_format, time.gmtime(second))
-        return self._written
-
-
-_date: Final = _Dates().write
+@lru_cache(maxsize=16)
+def _date(date_format: str, second: int) -> str:
+    # Most are the same as the one before.
+    return time.strftime(date_format, time.gmtime(second))

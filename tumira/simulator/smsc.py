@@ -4,7 +4,7 @@ import asyncio
 import socket
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -34,28 +34,13 @@ _ASKED_ALWAYS: Final = 1
 _ASKED_ON_SUCCESS: Final = 3
 
 
-class Texts:
-    def __init__(self, kept_max: int) -> None:
-        self._kept: deque[ReceivedText] = deque(maxlen=kept_max)
-
-    def append(self, text: ReceivedText) -> None:
-        self._kept.append(text)
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def __iter__(self) -> Iterator[ReceivedText]:
-        return iter(self._kept)
-
-    def __getitem__(self, place: int) -> ReceivedText:
-        return self._kept[place]
-
+class Texts(deque[ReceivedText]):
     def to(self, number: str) -> Sequence[str]:
-        return [text.text for text in self._kept if text.to == number]
+        return [text.text for text in self if text.to == number]
 
     @property
     def counts(self) -> "Counter[tuple[str, str]]":
-        return Counter((text.to, text.text) for text in self._kept)
+        return Counter((text.to, text.text) for text in self)
 
 
 @dataclass(slots=True)
@@ -93,7 +78,7 @@ class Smsc:
         arrived: Callable[[ReceivedText], None] | None = None,
     ) -> None:
         self.port = 0
-        self.texts = Texts(texts_max)
+        self.texts = Texts(maxlen=texts_max)
         self.submits = Submits()
         self.lines: set[SmscConnection] = set()
         self._arrived = arrived

@@ -5,7 +5,6 @@ Statements that write several binds lock them by key, because two workers may wa
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -14,7 +13,7 @@ from msgspec import Struct
 
 from tumira import VERSION
 from tumira.postgres import migrate
-from tumira.postgres.columns import columns
+from tumira.postgres.columns import columns, named_columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
@@ -30,22 +29,6 @@ class BindState(StrEnum):
     THROTTLED = "throttled"
     FAILING = "failing"
     DOWN = "down"
-
-
-@dataclass(frozen=True, slots=True)
-class BindHealth:
-    """The state of one bind; after its lease has ended, as its last holder reported it."""
-
-    carrier_id: int
-    number: int
-    worker: str
-    state: BindState
-    since: datetime
-    problem: str | None
-    outstanding: int
-    pace: int | None
-    lease_valid: bool
-    silent: bool
 
 
 class BindReport(Struct, frozen=True):
@@ -64,9 +47,16 @@ class BindReport(Struct, frozen=True):
     silent: bool = False
 
 
+class BindHealth(BindReport, frozen=True, kw_only=True):
+    """The state of one bind; after its lease has ended, as its last holder reported it."""
+
+    since: datetime
+    lease_valid: bool
+
+
 SQL_LIST_BINDS: Final = Statement("""
-SELECT carrier_id, number, worker, state, since, problem, outstanding, pace,
-       leased_until > clock_timestamp() AS lease_valid, silent
+SELECT carrier_id, number, worker, state, problem, outstanding, pace, silent, since,
+       leased_until > clock_timestamp() AS lease_valid
   FROM binds
  ORDER BY carrier_id, number
 """)
@@ -74,10 +64,7 @@ SELECT carrier_id, number, worker, state, since, problem, outstanding, pace,
 
 async def list_binds(connection: Connection) -> Sequence[BindHealth]:
     rows = await SQL_LIST_BINDS.rows(connection)
-    return [
-        BindHealth(carrier_id, number, worker, BindState(state), *rest)
-        for carrier_id, number, worker, state, *rest in rows
-    ]
+    return [BindHealth(**{**row, "state": BindState(row["state"])}) for row in rows]
 
 
 # Counts the others, because the row just written is not visible here.
@@ -191,12 +178,7 @@ DELETE FROM binds
 
 
 async def release(connection: Connection, worker: str, binds: Sequence[tuple[int, int]]) -> None:
-    await SQL_RELEASE.rows(
-        connection,
-        worker=worker,
-        carrier_ids=[carrier_id for carrier_id, _ in binds],
-        numbers=[number for _, number in binds],
-    )
+    await SQL_RELEASE.rows(connection, worker=worker, **named_columns("carrier_ids numbers", binds))
 
 
 # Locked, so that of several workers one buries it, and one that is not dead after all waits to say so.

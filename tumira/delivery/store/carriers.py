@@ -1,7 +1,7 @@
 """Carriers and their settings."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Final
 
@@ -43,25 +43,32 @@ async def list_active(connection: Connection) -> Sequence[Carrier]:
     return [_carrier(row) for row in await SQL_LIST_ACTIVE.rows(connection)]
 
 
-SQL_FIND: Final = Statement(_CARRIER + "WHERE name = %(name)s AND removed_at IS NULL")
+_FIND: Final = _CARRIER + "WHERE name = %(name)s AND removed_at IS NULL"
+SQL_FIND: Final = Statement(_FIND)
+SQL_LOCK: Final = Statement(_FIND + " FOR NO KEY UPDATE")
 
 
-async def find(connection: Connection, name: str) -> Carrier | None:
-    row = await SQL_FIND.row(connection, name=name)
+async def find(connection: Connection, name: str, *, lock: bool = False) -> Carrier | None:
+    """Return a carrier in use; with `lock`, it is locked until the end of the transaction."""
+    row = await (SQL_LOCK if lock else SQL_FIND).row(connection, name=name)
     return None if row is None else _carrier(row)
 
 
 def _carrier(row: asyncpg.Record) -> Carrier:
-    identifier, name, countries, priority, changed_at, simulator, *settings, refund = row
     return Carrier(
-        id=identifier,
-        name=name,
-        settings=CarrierSettings(*(*settings, tuple(refund))),
-        countries=None if countries is None else tuple(countries),
-        priority=priority,
-        changed_at=changed_at,
-        simulator=simulator,
+        row["id"],
+        row["name"],
+        _settings(row),
+        None if row["countries"] is None else tuple(row["countries"]),
+        row["priority"],
+        row["changed_at"],
+        row["simulator"],
     )
+
+
+def _settings(row: asyncpg.Record) -> CarrierSettings:
+    known = {field.name: row[field.name] for field in fields(CarrierSettings)}
+    return CarrierSettings(**known | {"refund": tuple(row["refund"])})
 
 
 SQL_LIST_SETTINGS: Final = Statement(f"SELECT id, {_SETTINGS} FROM carriers")  # noqa: S608 - a constant
@@ -72,10 +79,7 @@ async def list_settings(connection: Connection) -> Mapping[int, CarrierSettings]
 
     The settings of a removed carrier still decide about its messages in doubt.
     """
-    rows = await SQL_LIST_SETTINGS.rows(connection)
-    return {
-        identifier: CarrierSettings(*(*settings, tuple(refund))) for identifier, *settings, refund in rows
-    }
+    return {row["id"]: _settings(row) for row in await SQL_LIST_SETTINGS.rows(connection)}
 
 
 _INSERT: Final = f"""
@@ -197,15 +201,6 @@ async def simulator_use(connection: Connection) -> tuple[bool, bool]:
     row = await SQL_SIMULATOR_USE.row(connection)
     assert row is not None
     return row["is_active"], row["is_bound"]
-
-
-SQL_LOCK: Final = Statement(_CARRIER + "WHERE name = %(name)s AND removed_at IS NULL FOR NO KEY UPDATE")
-
-
-async def lock(connection: Connection, name: str) -> Carrier | None:
-    """Lock a carrier in use until the end of the transaction; None for an unknown name."""
-    row = await SQL_LOCK.row(connection, name=name)
-    return None if row is None else _carrier(row)
 
 
 # Workers bind again to a carrier that was changed.

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
+from tumira.postgres.columns import named_columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
@@ -57,11 +58,7 @@ async def add_timings(connection: Connection, slot: datetime, counts: Mapping[Ti
     await SQL_ADD_TIMINGS.rows(
         connection,
         slot=slot,
-        steps=[step for step, _, _, _, _ in timings],
-        networks=[network for _, network, _, _, _ in timings],
-        countries=[country for _, _, country, _, _ in timings],
-        lanes=[lane for _, _, _, lane, _ in timings],
-        buckets=[bucket for _, _, _, _, bucket in timings],
+        **named_columns("steps networks countries lanes buckets", timings),
         counts=[counts[timing] for timing in timings],
     )
 
@@ -83,10 +80,7 @@ async def add_outcomes(connection: Connection, slot: datetime, counts: Mapping[O
     await SQL_ADD_OUTCOMES.rows(
         connection,
         slot=slot,
-        carrier_ids=[carrier_id for carrier_id, _, _, _ in outcomes],
-        networks=[network for _, network, _, _ in outcomes],
-        countries=[country for _, _, country, _ in outcomes],
-        outcomes=[outcome for _, _, _, outcome in outcomes],
+        **named_columns("carrier_ids networks countries outcomes", outcomes),
         counts=[counts[outcome] for outcome in outcomes],
     )
 
@@ -116,17 +110,22 @@ class SubmissionCount:
     count: int
 
 
-# Where a range has an end too, it is planned as one, and found by its index.
-SQL_SUBMISSIONS: Final = Statement("""
-SELECT country, lane, bucket,
+# In the last slots, and in all slots read. Where a range has an end too, it is planned as one, and found by
+# its index.
+_LATELY: Final = """
        coalesce(sum(count) FILTER (WHERE slot >= %(lately)s), 0)::bigint AS lately,
        sum(count)::bigint AS count
+"""
+_SINCE: Final = "slot BETWEEN %(since)s AND 'infinity'"
+
+SQL_SUBMISSIONS: Final = Statement(f"""
+SELECT country, lane, bucket, {_LATELY}
   FROM latencies
- WHERE slot BETWEEN %(since)s AND 'infinity'
+ WHERE {_SINCE}
    AND step = 'handover'
  GROUP BY country, lane, bucket
  ORDER BY country, lane, bucket
-""")
+""")  # noqa: S608 - only constants are put in
 
 
 async def list_submissions(
@@ -148,15 +147,13 @@ class EndCount:
     count: int
 
 
-SQL_ENDS: Final = Statement("""
-SELECT country, outcome,
-       coalesce(sum(count) FILTER (WHERE slot >= %(lately)s), 0)::bigint AS lately,
-       sum(count)::bigint AS count
+SQL_ENDS: Final = Statement(f"""
+SELECT country, outcome, {_LATELY}
   FROM outcomes
- WHERE slot BETWEEN %(since)s AND 'infinity'
+ WHERE {_SINCE}
  GROUP BY country, outcome
  ORDER BY country, outcome
-""")
+""")  # noqa: S608 - only constants are put in
 
 
 async def list_ends(connection: Connection, since: datetime, lately: datetime) -> Sequence[EndCount]:
@@ -174,17 +171,14 @@ class CarrierTally:
     count: int
 
 
-# Where a range has an end too, it is planned as one, and found by its index.
-SQL_CARRIER_OUTCOMES: Final = Statement("""
-SELECT carrier_id, outcome,
-       coalesce(sum(count) FILTER (WHERE slot >= %(lately)s), 0)::bigint AS lately,
-       sum(count)::bigint AS count
+SQL_CARRIER_OUTCOMES: Final = Statement(f"""
+SELECT carrier_id, outcome, {_LATELY}
   FROM outcomes
- WHERE slot BETWEEN %(since)s AND 'infinity'
+ WHERE {_SINCE}
    AND carrier_id <> %(no_carrier)s
  GROUP BY carrier_id, outcome
  ORDER BY carrier_id, count DESC, outcome
-""")
+""")  # noqa: S608 - only constants are put in
 
 
 async def list_carrier_outcomes(

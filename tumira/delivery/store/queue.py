@@ -15,6 +15,7 @@ import asyncpg
 from msgspec import Struct
 
 from tumira.core.ids import AccountId, BatchId, MessageId, message_bounds
+from tumira.postgres.columns import columns, named_columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
@@ -62,8 +63,8 @@ class ClaimedMessage(Struct, frozen=True):
 SQL_TAKE: Final = Statement("""
 WITH wanted AS MATERIALIZED (
     SELECT *
-      FROM unnest(%(countries)s::text[], %(small)s::integer[], %(bulk)s::integer[], %(bulk_max)s::integer[],
-                  %(small_floors)s::bigint[], %(bulk_floors)s::bigint[], %(avoided)s::integer[])
+      FROM unnest(%(country)s::text[], %(small)s::integer[], %(bulk)s::integer[], %(bulk_max)s::integer[],
+                  %(small_floor)s::bigint[], %(bulk_floor)s::bigint[], %(avoided)s::integer[])
            AS wanted (country, small, bulk, bulk_max, small_floor, bulk_floor, avoided)
      -- The simulator takes nothing for a country that any other carrier in use serves, not even while that
      -- one is away. Routes know it too, but only since their last renewal.
@@ -177,13 +178,7 @@ async def claim(
     """
     taken = await SQL_TAKE.rows(
         connection,
-        countries=[one.country for one in wanted],
-        small=[one.small for one in wanted],
-        bulk=[one.bulk for one in wanted],
-        bulk_max=[one.bulk_max for one in wanted],
-        small_floors=[one.small_floor for one in wanted],
-        bulk_floors=[one.bulk_floor for one in wanted],
-        avoided=[one.avoided for one in wanted],
+        **columns(ClaimRequest, wanted),
         total=total,
         worker=worker,
         bind=bind,
@@ -245,21 +240,7 @@ async def _start(connection: Connection, taken: Sequence[asyncpg.Record]) -> Seq
     if len(started) < len(taken):
         await SQL_LET_GO.rows(connection, ids=[one for one in ids if one not in started])
     return [
-        ClaimedMessage(
-            message_id,
-            row[1],
-            row[2],
-            country,
-            lane,
-            turn,
-            again,
-            row[3],
-            row[4],
-            row[5],
-            row[6],
-            row[7],
-            avoid,
-        )
+        ClaimedMessage(*(*row[:3], country, lane, turn, again, *row[3:], avoid))
         for message_id, country, lane, turn, again, avoid in taken
         if (row := started.get(message_id)) is not None
     ]
@@ -344,10 +325,7 @@ RETURNING country, lane, turn
 
 async def publish_clocks(connection: Connection, turns: Mapping[LaneKey, int]) -> Mapping[LaneKey, int]:
     rows = await SQL_PUBLISH.rows(
-        connection,
-        countries=[country for country, _ in turns],
-        lanes=[lane for _, lane in turns],
-        turns=list(turns.values()),
+        connection, **named_columns("countries lanes", turns), turns=list(turns.values())
     )
     return {(country, lane): turn for country, lane, turn in rows}
 

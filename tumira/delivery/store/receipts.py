@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from tumira.core.ids import MessageId
 from tumira.delivery.receipt_rules import Receipt, UnmatchedReceipt
+from tumira.postgres.columns import columns, named_columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
@@ -49,18 +50,11 @@ SELECT wanted.place, wanted.key, part.message_id, part.number, part.attempt, par
 
 
 async def find_segments(
-    connection: Connection,
-    carrier_id: int,
-    keys: Sequence[tuple[int, str]],
-    bounds: tuple[UUID, UUID],
+    connection: Connection, carrier_id: int, keys: Collection[tuple[int, str]], bounds: tuple[UUID, UUID]
 ) -> Sequence[Match]:
+    low, high = bounds
     rows = await SQL_FIND_SEGMENTS.rows(
-        connection,
-        carrier_id=carrier_id,
-        places=[place for place, _ in keys],
-        keys=[key for _, key in keys],
-        low=bounds[0],
-        high=bounds[1],
+        connection, carrier_id=carrier_id, **named_columns("places keys", keys), low=low, high=high
     )
     return [Match(*row) for row in rows]
 
@@ -112,13 +106,9 @@ SELECT wanted.recipient, doubt.message_id, doubt.claimed_at,
 async def list_doubts(
     connection: Connection, carrier_id: int, recipients: Sequence[str], bounds: tuple[UUID, UUID]
 ) -> Sequence[Doubt]:
+    low, high = bounds
     rows = await SQL_DOUBTS.rows(
-        connection,
-        carrier_id=carrier_id,
-        recipients=recipients,
-        low=bounds[0],
-        high=bounds[1],
-        count_max=DOUBTS_MAX + 1,
+        connection, carrier_id=carrier_id, recipients=recipients, low=low, high=high, count_max=DOUBTS_MAX + 1
     )
     return [Doubt(*row) for row in rows]
 
@@ -174,8 +164,8 @@ INSERT INTO unmatched_receipts (carrier_id, carrier_ref, recipient, state, error
                                 next_try_at)
 SELECT %(carrier_id)s, carrier_ref, recipient, state, error, receipt,
        statement_timestamp() - make_interval(secs => age_s), clock_timestamp() + interval '1 second'
-  FROM unnest(%(carrier_refs)s::text[], %(recipients)s::text[], %(states)s::text[], %(errors)s::text[],
-              %(receipts)s::text[], %(ages_s)s::double precision[])
+  FROM unnest(%(carrier_ref)s::text[], %(recipient)s::text[], %(state)s::text[], %(error)s::text[],
+              %(text)s::text[], %(ages_s)s::double precision[])
        AS kept (carrier_ref, recipient, state, error, receipt, age_s)
 """)
 
@@ -188,11 +178,7 @@ async def insert_unmatched(
     await SQL_INSERT_UNMATCHED.rows(
         connection,
         carrier_id=carrier_id,
-        carrier_refs=[receipt.carrier_ref for receipt, _ in receipts],
-        recipients=[receipt.recipient for receipt, _ in receipts],
-        states=[receipt.state for receipt, _ in receipts],
-        errors=[receipt.error for receipt, _ in receipts],
-        receipts=[receipt.text for receipt, _ in receipts],
+        **columns(Receipt, [receipt for receipt, _ in receipts]),
         ages_s=[max(0.0, (now - received_at).total_seconds()) for _, received_at in receipts],
     )
 

@@ -50,13 +50,11 @@ SQL_LOCK: Final = Statement(_LOCKED)
 SQL_LOCK_FREE: Final = Statement(_LOCKED + "SKIP LOCKED")
 
 
-async def lock_messages(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, LockedMessage]:
-    rows = await SQL_LOCK.rows(connection, ids=ids, low=min(ids), high=max(ids))
-    return {row[0]: LockedMessage(*row) for row in rows}
-
-
-async def lock_free_messages(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, LockedMessage]:
-    rows = await SQL_LOCK_FREE.rows(connection, ids=ids, low=min(ids), high=max(ids))
+async def lock_messages(
+    connection: Connection, ids: Sequence[UUID], *, skip_locked: bool = False
+) -> Mapping[UUID, LockedMessage]:
+    statement = SQL_LOCK_FREE if skip_locked else SQL_LOCK
+    rows = await statement.rows(connection, ids=ids, low=min(ids), high=max(ids))
     return {row[0]: LockedMessage(*row) for row in rows}
 
 
@@ -74,7 +72,7 @@ async def list_states(
     connection: Connection, ids: Sequence[UUID]
 ) -> Sequence[tuple[UUID, int, str, str | None]]:
     rows = await SQL_STATES.rows(connection, ids=ids, low=min(ids), high=max(ids))
-    return [(row["message_id"], row["number"], row["state"], row["error"]) for row in rows]
+    return [tuple(row) for row in rows]
 
 
 SQL_NUMBERS: Final = Statement("""
@@ -87,7 +85,7 @@ SELECT DISTINCT message_id, number
 
 async def list_numbers(connection: Connection, ids: Sequence[UUID]) -> Sequence[tuple[UUID, int]]:
     rows = await SQL_NUMBERS.rows(connection, ids=ids, low=min(ids), high=max(ids))
-    return [(row["message_id"], row["number"]) for row in rows]
+    return [tuple(row) for row in rows]
 
 
 SQL_LOCK_BATCHES: Final = Statement("""

@@ -9,8 +9,11 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+import asyncpg
+
 from tumira.core.ids import AccountId, MessageId
 from tumira.delivery.receipt_rules import Receipt
+from tumira.postgres.columns import named_columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 from tumira.sending import recipients
@@ -55,35 +58,21 @@ async def list_before(
     connection: Connection, count_max: int, before: int = LATEST
 ) -> Sequence[ListedReceipt]:
     rows = await SQL_LIST.rows(connection, before=before, count_max=count_max)
-    return [_unmatched(*row) for row in rows]
+    return [_unmatched(row) for row in rows]
 
 
 SQL_FIND: Final = Statement(_UNMATCHED + "WHERE u.id = %(receipt_id)s")
-
-
-async def find(connection: Connection, receipt_id: int) -> ListedReceipt | None:
-    row = await SQL_FIND.row(connection, receipt_id=receipt_id)
-    return None if row is None else _unmatched(*row)
-
-
 # Held until the commit: a worker that tries receipts again passes it over meanwhile.
 SQL_LOCK: Final = Statement(_UNMATCHED + "WHERE u.id = %(receipt_id)s FOR UPDATE OF u")
 
 
-async def lock(connection: Connection, receipt_id: int) -> ListedReceipt | None:
-    row = await SQL_LOCK.row(connection, receipt_id=receipt_id)
-    return None if row is None else _unmatched(*row)
+async def find(connection: Connection, receipt_id: int, *, lock: bool = False) -> ListedReceipt | None:
+    row = await (SQL_LOCK if lock else SQL_FIND).row(connection, receipt_id=receipt_id)
+    return None if row is None else _unmatched(row)
 
 
-def _unmatched(
-    receipt_id: int,
-    carrier_id: int,
-    carrier: str,
-    received_at: datetime,
-    next_try_at: datetime,
-    *receipt: str,
-) -> ListedReceipt:
-    return ListedReceipt(receipt_id, carrier_id, carrier, Receipt(*receipt), received_at, next_try_at)
+def _unmatched(row: asyncpg.Record) -> ListedReceipt:
+    return ListedReceipt(*(*row[:3], Receipt(*row[5:]), *row[3:5]))
 
 
 SQL_COUNT: Final = Statement("""
@@ -145,15 +134,9 @@ SQL_BY_ID: Final = Statement(f"""
 async def list_by_id(
     connection: Connection, keys: Sequence[tuple[int, int, str]], bounds: tuple[UUID, UUID]
 ) -> Sequence[CandidateSegment]:
-    rows = await SQL_BY_ID.rows(
-        connection,
-        places=[place for place, _, _ in keys],
-        carrier_ids=[carrier_id for _, carrier_id, _ in keys],
-        keys=[key for _, _, key in keys],
-        low=bounds[0],
-        high=bounds[1],
-        count_max=SEGMENTS_MAX,
-    )
+    wanted = named_columns("places carrier_ids keys", keys)
+    low, high = bounds
+    rows = await SQL_BY_ID.rows(connection, **wanted, low=low, high=high, count_max=SEGMENTS_MAX)
     return [CandidateSegment(*row) for row in rows]
 
 
@@ -189,8 +172,6 @@ async def list_by_number(
     ]
     if not found:
         return []
-    ids = [message_id for _, message_id in found]
-    rows = await SQL_OF_MESSAGES.rows(
-        connection, places=[place for place, _ in found], ids=ids, low=min(ids), high=max(ids)
-    )
+    wanted = named_columns("places ids", found)
+    rows = await SQL_OF_MESSAGES.rows(connection, **wanted, low=min(wanted["ids"]), high=max(wanted["ids"]))
     return [CandidateSegment(*row) for row in rows]

@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from tumira.core.ids import BatchId, MessageId
-from tumira.postgres.columns import columns
+from tumira.postgres.columns import columns, named_columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
@@ -157,11 +157,7 @@ async def delete_waiting(
     left = set(countries)
     if known:
         rows = await SQL_LEAVE_PLACES.rows(
-            connection,
-            ids=list(known),
-            countries=[country for country, _, _ in known.values()],
-            lanes=[lane for _, lane, _ in known.values()],
-            turns=[turn for _, _, turn in known.values()],
+            connection, ids=list(known), **named_columns("countries lanes turns", known.values())
         )
         left -= {row["message_id"] for row in rows}
     if left:
