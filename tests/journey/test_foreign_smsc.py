@@ -10,11 +10,8 @@ from tests.support.delivery.engine import QUICK, WAIT_S, Engine, numbers
 from tests.support.delivery.peers.smsc import ForeignSmsc, digits, payload, run_foreign_smsc
 from tumira.delivery.smpp.connection import SmppTimeouts
 
-NOT_KNOWN: Final = 0x03
 NOT_BOUND: Final = 0x04
 SYSTEM_ERROR: Final = 0x08
-BAD_SOURCE: Final = 0x0A
-BAD_DESTINATION: Final = 0x0B
 BIND_FAILED: Final = 0x0D
 THROTTLED: Final = 0x58
 OF_ITS_OWN: Final = 0x0411
@@ -101,32 +98,6 @@ async def test_a_segment_taken_after_its_sibling_was_throttled_twice_is_followed
     ) as smsc:
         await send_through(engine, smsc, numbers(1), TWO_SEGMENTS)
         await check_once(engine, smsc, 2)
-
-
-async def test_what_the_carrier_refuses_for_good_fails_and_is_paid_back(engine: Engine) -> None:
-    unknown, sender, nacked, good = numbers(4)
-    async with run_foreign_smsc(
-        {"to": digits(unknown), "status": BAD_DESTINATION},
-        {"to": digits(sender), "status": BAD_SOURCE},
-        {"to": digits(nacked), "status": NOT_KNOWN, "nack": True},
-    ) as smsc:
-        await send_through(engine, smsc, [unknown, sender, nacked, good], ends=("failed", "delivered"))
-        reasons = {
-            recipient: (await engine.message(recipient))["failure_reason"]
-            for recipient in (unknown, sender, nacked, good)
-        }
-        assert reasons == {
-            unknown: "UNKNOWN_SUBSCRIBER",
-            sender: "SENDER_NOT_ALLOWED",
-            nacked: "CARRIER_REJECTED",
-            good: None,
-        }
-        await check_once(engine, smsc, 1)
-        assert len(smsc.told("submit")) == 4
-        cost = (await engine.message(good))["cost"]
-        assert await spent(engine) == cost
-        (batch,) = await engine.rows("SELECT status, refunded FROM batches")
-        assert (batch["status"], batch["refunded"]) == ("completed", 3 * cost)
 
 
 async def test_errors_that_pass_are_waited_out_and_those_that_stay_are_paid_back(engine: Engine) -> None:
@@ -230,31 +201,20 @@ async def test_a_pair_that_loses_a_half_binds_both_anew(engine: Engine, fall: Ma
         await check_doubts(engine, smsc, 5)
 
 
-@pytest.mark.parametrize("options", [{"window": 1}, {"tps": 7}], ids=str)
-async def test_a_carrier_with_room_for_one_serves_each_of_its_countries(
+@pytest.mark.parametrize("options", [{"window": 1}, {"window": 2}, {"tps": 7}], ids=str)
+async def test_a_carrier_with_little_room_serves_each_country_and_lane(
     engine: Engine, options: Mapping[str, Any]
 ) -> None:
+    bulk = 0 if "tps" in options else 11
     async with run_foreign_smsc() as smsc:
         await send_through(engine, smsc, ["+263771200001", "+27821230001"], **options)
-        await check_once(engine, smsc, 2)
-
-
-async def test_bulk_of_each_country_passes_a_narrow_window(engine: Engine) -> None:
-    both = [f"+{country}{number:03}" for country in ("263771200", "27821230") for number in range(11)]
-    async with run_foreign_smsc() as smsc:
-        await send_through(engine, smsc, both, window=2)
-        await check_once(engine, smsc, 22)
-
-
-async def test_small_sends_go_on_one_by_one_while_no_bulk_waits(engine: Engine) -> None:
-    async with run_foreign_smsc() as smsc:
-        await engine.add_carrier("foreign", smsc.port, ["ZW"], window=1)
-        engine.start_worker()
         caller = await engine.open_account()
-        await engine.send(caller, numbers(10))
-        await engine.send(caller, numbers(10, 10))
+        for country in ("263771200", "27821230"):
+            await engine.send(caller, [f"+{country}{number:03}" for number in range(100, 103)])
+            if bulk:
+                await engine.send(caller, [f"+{country}{number:03}" for number in range(200, 200 + bulk)])
         await engine.until_all("delivered")
-        await check_once(engine, smsc, 20)
+        await check_once(engine, smsc, 2 + 6 + 2 * bulk)
 
 
 async def test_a_bind_that_is_refused_is_tried_again_and_the_reason_is_shown(engine: Engine) -> None:
