@@ -120,7 +120,7 @@ async def test_a_renewed_lease_keeps_what_was_told_and_a_new_holder_starts_afres
     assert (before.state, before.problem, before.outstanding, before.pace) == ("failing", "x" * 200, 3, 50)
 
     await binds.lease(connection, carrier_id, "one", [1], ENDED_S)
-    assert await binds.list_binds(connection) == [replace(before, lease_valid=False)]
+    assert await binds.list_binds(connection) == [structs.replace(before, lease_valid=False)]
 
     await binds.lease(connection, carrier_id, "two", [1], LEASE_S)
     (after,) = await binds.list_binds(connection)

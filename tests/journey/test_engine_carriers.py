@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from tests.support.delivery.engine import Engine, numbers
+from tests.support.delivery.scripted import Scripted
 from tests.support.processes.service import Caller, free_port
 from tumira.core import backoff
 from tumira.core.ids import MessageId
@@ -18,17 +19,8 @@ from tumira.delivery.settle import settle
 from tumira.delivery.store import binds, carriers, queue
 from tumira.delivery.store.binds import BindHealth, BindState
 from tumira.delivery.store.queue import ClaimRequest
-from tumira.simulator.connection import SmscConnection
-from tumira.simulator.misbehaviours import Misbehaviour, ResponseDelay
+from tumira.simulator.misbehaviours import ResponseDelay
 from tumira.simulator.smsc import Smsc, run_smsc
-
-
-class Ailing(Misbehaviour):
-    """The first n submits are refused with RSYSERR."""
-
-    def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - all lines alike
-        self._count += 1
-        return CommandStatus.RSYSERR if self._count <= self.value else 0
 
 
 async def test_a_carrier_that_was_in_trouble_is_tried_again_and_used_again(
@@ -36,7 +28,7 @@ async def test_a_carrier_that_was_in_trouble_is_tried_again_and_used_again(
 ) -> None:
     monkeypatch.setattr(circuit_breaker, "OPEN_MIN_S", 0.5)
     monkeypatch.setattr(backoff, "_RETRY_WAITS_S", (0.1, 0.1, 0.1))
-    async with run_smsc(misbehaviours=[Ailing(20)]) as smsc:
+    async with run_smsc(misbehaviours=[Scripted(*[CommandStatus.RSYSERR] * 20)]) as smsc:
         await engine.add_carrier("one", smsc.port)
         engine.start_worker()
         await engine.send(await engine.open_account(), numbers(20))

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.delivery.engine import Engine, numbers
+from tests.support.delivery.scripted import Scripted
 from tests.support.processes.service import Caller
 from tumira.core import backoff
 from tumira.core.ids import first_id
@@ -18,7 +19,7 @@ from tumira.delivery import follow_up
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.postgres import clock, partitions
-from tumira.simulator.connection import Exchange, SmscConnection
+from tumira.simulator.connection import Exchange
 from tumira.simulator.misbehaviours import Misbehaviour
 from tumira.simulator.numbers import OUTCOMES
 from tumira.simulator.smsc import run_smsc
@@ -43,17 +44,6 @@ ENDINGS: Final = {
     "9909": ("delivered", None),
 }
 REFUNDED: Final = {"undelivered", "expired", "failed"}
-
-
-class Answering(Misbehaviour):
-    """The n-th submit is answered with the n-th status; those that follow are taken."""
-
-    def __init__(self, *statuses: int) -> None:
-        super().__init__()
-        self._statuses = list(statuses)
-
-    def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - all lines alike
-        return self._statuses.pop(0) if self._statuses else CommandStatus.ROK
 
 
 @pytest_asyncio.fixture
@@ -120,7 +110,7 @@ async def test_every_number_of_the_simulator_ends_as_its_page_says(engine: Engin
 async def test_the_segment_that_was_refused_goes_again_alone_with_the_same_reference(
     engine: Engine, statuses: Sequence[CommandStatus]
 ) -> None:
-    async with run_smsc(misbehaviours=[Answering(*statuses)]) as smsc:
+    async with run_smsc(misbehaviours=[Scripted(*statuses)]) as smsc:
         await engine.add_carrier("one", smsc.port)
         engine.start_worker()
         await engine.send(await engine.open_account(), [NUMBER], LONG)
@@ -147,7 +137,7 @@ class SlowToTake(Misbehaviour):
 
 
 async def test_nothing_more_of_a_message_is_submitted_once_a_segment_was_refused(engine: Engine) -> None:
-    async with run_smsc(misbehaviours=[Answering(CommandStatus.RINVDSTADR), SlowToTake(200)]) as smsc:
+    async with run_smsc(misbehaviours=[Scripted(CommandStatus.RINVDSTADR), SlowToTake(200)]) as smsc:
         await engine.add_carrier("one", smsc.port, window=2)
         engine.start_worker()
         caller = await engine.open_account("10")

@@ -8,23 +8,16 @@ import pytest
 
 from tests.support.chaos.breakable import Moody
 from tests.support.delivery.engine import Engine, numbers
+from tests.support.delivery.scripted import DROP, Scripted
 from tumira.delivery import circuit_breaker, manage_carriers
 from tumira.delivery.manage_carriers import CarrierHealth
 from tumira.delivery.smpp.connection import SmppTimeouts
-from tumira.simulator.connection import Exchange, SmscConnection
-from tumira.simulator.misbehaviours import DROPPED, Misbehaviour, NoAnswers
+from tumira.simulator.connection import Exchange
+from tumira.simulator.misbehaviours import Misbehaviour, NoAnswers
 from tumira.simulator.smsc import run_smsc
 
 WINDOW: Final = 10
 NUMBER: Final = numbers(1)[0]
-
-
-class DropFirst(Misbehaviour):
-    """The first n submits are neither taken nor answered."""
-
-    def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - all lines alike
-        self._count += 1
-        return DROPPED if self._count <= self.value else 0
 
 
 class Held(Misbehaviour):
@@ -79,7 +72,7 @@ async def test_a_silent_carrier_gets_a_window_and_the_next_one_all_messages(engi
 async def test_a_message_in_doubt_is_sent_again_through_another_carrier_although_the_first_is_well(
     engine: Engine,
 ) -> None:
-    async with run_smsc(misbehaviours=[DropFirst(1)]) as first, run_smsc() as second:
+    async with run_smsc(misbehaviours=[Scripted(DROP)]) as first, run_smsc() as second:
         await engine.add_carrier("first", first.port, priority=1, doubt_wait=1)
         await engine.add_carrier("second", second.port, priority=2)
         engine.start_worker()

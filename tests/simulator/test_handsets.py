@@ -165,14 +165,14 @@ def test_the_latest_are_found_across_files(tmp_path: Path, monkeypatch: pytest.M
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from tumira.simulator.handsets import HandsetFiles, Text, moment
+from tumira.simulator.handsets import HandsetFiles, ReceivedText, moment
 
 async def write():
     keeper = HandsetFiles(Path(sys.argv[1]))
     number = 0
     while True:
         for _ in range(100):
-            keeper.add(Text("+263771200001", "Tumira", str(number), moment(0)))
+            keeper.add(ReceivedText("+263771200001", "Tumira", str(number), moment(0)))
             number += 1
         await asyncio.sleep(0.001)
 

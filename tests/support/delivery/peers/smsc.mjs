@@ -7,21 +7,9 @@
 // The configuration is a list of rules. Of each submit_sm the first rule that matches says what is done, over
 // DEFAULTS. A rule matches by
 //   to        the destination, in digits
-//   segment   the number of the segment, as its user data header says
-//   every     each so-manieth submit of all
-//   after     when more than so many submits have come
-//   times     at most so often
 // and says
-//   status    the command_status of the answer; anything but 0 takes nothing and has no body
-//   delay_ms  how long the answer takes
-//   silent    whether the answer is left out, although the text was taken
-//   lost      whether the text was not even taken, and the answer left out
-//   nack      whether the answer is a generic_nack
-//   then      what happens to the line afterwards: destroy, unbind or pause (it is not read any more);
-//             or destroy_all and destroy_receivers, which end those lines
 //   answer_id, receipt_id   how the id is spelt: decimal, hex, HEX, padded, hex_padded
 //   receipts  what comes back, see `deliver`
-// Rules with `bind` (transceiver, transmitter, receiver) are for binds: they say status, silent, delay_ms or then.
 
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
@@ -33,7 +21,7 @@ const SYSTEM_ID = "foreign";
 const RECEIPT = {
   text: "id:{id} sub:001 dlvrd:001 submit date:2611151200 done date:2611151201 stat:DELIVRD err:000 text:Your code",
 };
-const DEFAULTS = { status: 0, delay_ms: 0, answer_id: "decimal", receipt_id: "decimal", receipts: [RECEIPT] };
+const DEFAULTS = { answer_id: "decimal", receipt_id: "decimal", receipts: [RECEIPT] };
 const IDS_FIRST = 2_900_000_001;
 
 const SPELLINGS = {
@@ -52,8 +40,6 @@ smpp.PDU.prototype.fromBuffer = function (buffer) {
 };
 
 let rules = [];
-let submits = 0;
-let lines = 0;
 let lastId = IDS_FIRST - 1;
 const sessions = new Set();
 // Receipts that nobody has acknowledged and that have no line now.
@@ -63,77 +49,18 @@ function tell(event, fields) {
   process.stdout.write(`${JSON.stringify({ event, ...fields })}\n`);
 }
 
-function choose(matches) {
-  const rule = rules.find((one) => one.times !== 0 && matches(one));
-  if (rule?.times) rule.times -= 1;
-  return { ...DEFAULTS, ...rule };
-}
-
 function segmentOf(pdu) {
   const join = (pdu.short_message.udh ?? []).find((element) => element[0] === 0);
   return join ? join[4] : 1;
 }
 
-function chooseForSubmit(to, segment) {
-  return choose(
-    (rule) =>
-      !rule.bind &&
-      (rule.to === undefined || rule.to === to) &&
-      (rule.segment === undefined || rule.segment === segment) &&
-      (rule.every === undefined || submits % rule.every === 0) &&
-      (rule.after === undefined || submits > rule.after),
-  );
-}
-
-function part(session, then) {
-  if (then === "destroy") {
-    session.gone = true;
-    session.destroy();
-  } else if (then === "destroy_all" || then === "destroy_receivers") {
-    for (const one of [...sessions]) {
-      if (then === "destroy_all" || one.kind === "receiver") part(one, "destroy");
-    }
-  } else if (then === "unbind") {
-    // It takes nothing more, and answers nothing that it has taken.
-    session.gone = true;
-    session.unbind(() => session.close());
-  } else if (then === "pause") {
-    session.gone = true;
-    session.pause();
-  }
-}
-
-function takeBind(session, kind, pdu) {
-  const rule = choose((one) => one.bind === kind);
-  tell("bind", { line: session.line, kind, system_id: pdu.system_id, password: pdu.password, version: pdu.interface_version });
-  part(session, rule.then);
-  if (rule.silent) return;
-  const answer = () => {
-    session.send(pdu.response({ command_status: rule.status, system_id: SYSTEM_ID }));
-    if (rule.status) return;
-    session.kind = kind;
-    if (kind !== "transmitter") {
-      for (const receipt of kept.splice(0)) push(session, receipt);
-    }
-  };
-  if (rule.delay_ms) setTimeout(answer, rule.delay_ms);
-  else answer();
-}
-
 function takeSubmit(session, pdu) {
-  // What was under way when the line ended is nobody's.
-  if (session.gone) return;
-  submits += 1;
   const to = pdu.destination_addr;
-  const segment = segmentOf(pdu);
-  const rule = chooseForSubmit(to, segment);
-  const taken = rule.status === 0 && !rule.lost && !rule.nack;
-  const id = taken ? ++lastId : null;
+  const rule = { ...DEFAULTS, ...rules.find((one) => one.to === to) };
+  const id = ++lastId;
   tell("submit", {
-    line: session.line,
     to,
-    segment,
-    taken,
+    segment: segmentOf(pdu),
     id,
     pdu: pdu.octets.toString("hex"),
     text: pdu.short_message.message,
@@ -144,24 +71,10 @@ function takeSubmit(session, pdu) {
     data_coding: pdu.data_coding,
     registered_delivery: pdu.registered_delivery,
   });
-  const spell = (how) => SPELLINGS[how](id);
-  const receipts = taken ? rule.receipts : [];
-  const give = (receipt) => deliver(session, receipt, pdu, spell(rule.receipt_id));
-  for (const receipt of receipts) if (receipt.before) give(receipt);
-  const answer = () => {
-    // An answer whose line has ended is lost.
-    if (!rule.silent && !rule.lost && !session.gone) {
-      session.send(
-        rule.nack
-          ? new smpp.PDU("generic_nack", { command_status: rule.status, sequence_number: pdu.sequence_number })
-          : pdu.response({ command_status: rule.status, message_id: taken ? spell(rule.answer_id) : "" }),
-      );
-    }
-    for (const receipt of receipts) if (!receipt.before) give(receipt);
-  };
-  if (rule.delay_ms) setTimeout(answer, rule.delay_ms);
-  else answer();
-  part(session, rule.then);
+  const give = (receipt) => deliver(session, receipt, pdu, SPELLINGS[rule.receipt_id](id));
+  for (const receipt of rule.receipts) if (receipt.before) give(receipt);
+  session.send(pdu.response({ message_id: SPELLINGS[rule.answer_id](id) }));
+  for (const receipt of rule.receipts) if (!receipt.before) give(receipt);
 }
 
 // A receipt says
@@ -201,8 +114,7 @@ function deliver(session, given, pdu, id) {
 }
 
 function push(session, receipt) {
-  const hears = (one) => !one.gone && (one.kind === "transceiver" || one.kind === "receiver");
-  const line = hears(session) ? session : [...sessions].find(hears);
+  const line = sessions.has(session) ? session : [...sessions][0];
   if (!line) {
     kept.push(receipt);
     return;
@@ -211,34 +123,27 @@ function push(session, receipt) {
   // The package writes into what it is given, so it is given a copy.
   line.deliver_sm({ ...receipt }, (response) => {
     line.unacknowledged.delete(receipt);
-    tell("acknowledged", { line: line.line, to: receipt.source_addr, status: response.command_status });
+    tell("acknowledged", { status: response.command_status });
   });
 }
 
 const server = smpp.createServer((session) => {
-  lines += 1;
-  session.line = lines;
   session.unacknowledged = new Set();
-  sessions.add(session);
-  for (const kind of ["transceiver", "transmitter", "receiver"]) {
-    session.on(`bind_${kind}`, (pdu) => takeBind(session, kind, pdu));
-  }
-  session.on("submit_sm", (pdu) => takeSubmit(session, pdu));
-  session.on("enquire_link", (pdu) => {
-    tell("enquire_link", { line: session.line });
-    session.send(pdu.response());
+  session.on("bind_transceiver", (pdu) => {
+    session.send(pdu.response({ system_id: SYSTEM_ID }));
+    sessions.add(session);
+    for (const receipt of kept.splice(0)) push(session, receipt);
   });
+  session.on("submit_sm", (pdu) => takeSubmit(session, pdu));
+  session.on("enquire_link", (pdu) => session.send(pdu.response()));
   session.on("unbind", (pdu) => {
-    tell("unbind", { line: session.line });
-    session.gone = true;
+    sessions.delete(session);
     session.send(pdu.response());
     session.close();
   });
   session.on("error", () => session.destroy());
   session.on("close", () => {
-    session.gone = true;
     sessions.delete(session);
-    tell("closed", { line: session.line });
     const again = [...session.unacknowledged];
     session.unacknowledged.clear();
     for (const receipt of again) push(session, receipt);
