@@ -29,7 +29,7 @@ from tumira.identity import profile as manage_login
 from tumira.identity.store.operators import Role
 from tumira.operations.audit import runs
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
-from tumira.topups.states import InDoubt
+from tumira.topups.states import PaymentInDoubt
 
 ACCOUNTS: Final = "/operator/accounts"
 TOP_UPS: Final = "/operator/top-ups"
@@ -241,7 +241,7 @@ def test_an_account_is_found_credited_and_suspended(
 
 def test_a_doubt_is_decided(service: Service, admin: OperatorBrowser, open_page: Opener) -> None:
     account_id = account_of(service, sign_up(service, business="Sibanda Butchery"))
-    add_top_up(service, account_id, InDoubt("no answer within 45 seconds", is_last=True))
+    add_top_up(service, account_id, PaymentInDoubt("no answer within 45 seconds", is_last=True))
     page = open_page(service.base, viewport=PHONE)
     come_in(page, service, admin, TOP_UPS)
     page.get_by_role("region", name="In doubt").get_by_role("link", name="Paynow, EcoCash of Sibanda").click()

@@ -41,7 +41,7 @@ from tumira.topups.usdt import deposits
 from tumira.topups.usdt import store as usdt_store
 from tumira.topups.usdt.credit_deposits import credit_deposits
 from tumira.topups.usdt.deposit_rules import ChainDeposit
-from tumira.topups.usdt.store import Cursor
+from tumira.topups.usdt.store import ChainCursor
 
 PLACE: Final = "/dashboard/top-up"
 SHIFT_MAX: Final = 0.1
@@ -328,7 +328,7 @@ async def deposit(database: Database, caller: Caller, address: str, place: int, 
         units=3 * 10**18,
     )
     async with database.transaction() as connection:
-        await usdt_store.insert_cursor(connection, CHAIN_ID, "0x0", Cursor(1, found.block_hash))
+        await usdt_store.insert_cursor(connection, CHAIN_ID, "0x0", ChainCursor(1, found.block_hash))
         await deposits.record(connection, CHAIN_ID, [found])
         if final:
             await deposits.mark_final(connection, CHAIN_ID, [found])

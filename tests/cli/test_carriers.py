@@ -11,8 +11,9 @@ from typing import Final
 
 import pytest
 
+from tests.support.cli.commands import QuickCli
 from tests.support.postgres.databases import complete, execute
-from tests.support.processes.programs import Cli, finish, one_line, read_terminal, start
+from tests.support.processes.programs import finish, one_line, read_terminal, start
 from tests.support.processes.service import free_port
 from tumira.delivery.manage_carriers import keep_simulator
 from tumira.delivery.responses import CommandStatus
@@ -21,28 +22,18 @@ from tumira.delivery.smpp.server import ServerPeer
 from tumira.postgres.pool import Database
 
 PASSWORD: Final = "hushhush"
+HEALTH: Final = ["health", "bound", "binds", "outstanding", "pace", "problem"]
 URL: Final = f"smpp://user:{PASSWORD}@smpp.example.com?window=10&tps=50&binds=2"
 SHOWN: Final = "smpp://user:***@smpp.example.com:2775?window=10&tps=50&binds=2"
-KEYS: Final = [
-    "name",
-    "url",
-    "countries",
-    "priority",
-    "health",
-    "bound",
-    "binds",
-    "outstanding",
-    "pace",
-    "problem",
-]
+KEYS: Final = ["name", "url", "countries", "priority", *HEALTH]
 
 
 @pytest.fixture
-def cli(database_url: str) -> Cli:
-    return Cli(database_url)
+def cli(database_url: str) -> QuickCli:
+    return QuickCli(database_url)
 
 
-def test_a_carrier_is_added_while_it_is_away_and_listed(cli: Cli) -> None:
+def test_a_carrier_is_added_while_it_is_away_and_listed(cli: QuickCli, database_url: str) -> None:
     assert cli.json("carrier", "list") == []
     assert "tumira carrier add" in cli.text("carrier", "list")
 
@@ -52,10 +43,21 @@ def test_a_carrier_is_added_while_it_is_away_and_listed(cli: Cli) -> None:
     assert list(added) == KEYS
     assert list(added.values()) == ["main", SHOWN, ["ZW", "ZA"], 7, "no worker", 0, 2, 0, None, None]
     assert cli.json("carrier", "list") == [added]
+    # What the workers say of it.
+    execute(
+        database_url,
+        "INSERT INTO binds (carrier_id, number, worker, leased_until, state, problem, outstanding, pace)"
+        " SELECT id, number, 'w', now() + interval '1 minute', state, problem, outstanding, pace"
+        " FROM carriers, (VALUES (1, 'bound', NULL, 3, 20), (2, 'down', 'no listener', 0, 5))"
+        " AS told (number, state, problem, outstanding, pace)",
+    )
+    (shown,) = cli.json("carrier", "list")
+    assert [shown[name] for name in HEALTH] == ["well", 1, 2, 3, 25, "no listener"]
+    execute(database_url, "UPDATE binds SET pace = NULL WHERE number = 1")
+    assert cli.json("carrier", "list")[0]["pace"] is None
 
 
-@pytest.mark.long
-def test_people_read_that_it_was_added_changed_and_removed(cli: Cli) -> None:
+def test_people_read_that_it_was_added_changed_and_removed(cli: QuickCli) -> None:
     assert cli.text("carrier", "add", "main", URL).startswith("Carrier added.\n  name         main\n")
     changed = cli.text("carrier", "add", "main", URL.replace("tps=50", "tps=0"), "--countries", "ZA")
     assert changed.startswith("Carrier changed; the workers follow in a moment.\n")
@@ -68,47 +70,27 @@ def test_people_read_that_it_was_added_changed_and_removed(cli: Cli) -> None:
     assert cli.text("carrier", "remove", "main").startswith("Carrier removed.")
     assert cli.json("carrier", "remove", "other") == {"name": "other", "removed": True}
     assert cli.json("carrier", "list") == []
-    refused = cli.all_refused(
-        ["carrier", "remove", "main"], ["carrier", "remove", "never"], ["carrier", "test", "main"]
+    cli.check_refused(
+        ("removed before", ["carrier", "remove", "main"]),
+        ("There is no carrier never; `tumira carrier list`", ["carrier", "remove", "never"]),
+        ("There is no carrier main; `tumira carrier list`", ["carrier", "test", "main"]),
     )
-    assert "removed before" in refused[0]
-    assert "There is no carrier never; `tumira carrier list`" in refused[1]
-    assert "There is no carrier main; `tumira carrier list`" in refused[2]
     assert cli.json("carrier", "add", "main", URL)["added"] is True
 
 
-def test_a_list_shows_what_workers_say(cli: Cli, database_url: str) -> None:
-    cli.json("carrier", "add", "main", URL)
-    execute(
-        database_url,
-        "INSERT INTO binds (carrier_id, number, worker, leased_until, state, problem, outstanding, pace)"
-        " SELECT id, number, 'w', now() + interval '1 minute', state, problem, outstanding, pace"
-        " FROM carriers, (VALUES (1, 'bound', NULL, 3, 20), (2, 'down', 'no listener', 0, 5))"
-        " AS told (number, state, problem, outstanding, pace)",
+def test_what_cannot_be_a_carrier_is_refused_and_not_there(cli: QuickCli) -> None:
+    add = ["carrier", "add", "main", URL]
+    cli.check_refused(
+        ("small letters", ["carrier", "add", "Main", URL]),
+        ("no parameter colour", ["carrier", "add", "main", URL + "&colour=red"]),
+        ("`tumira destination list`", [*add, "--countries", "ZW,XX"]),
+        ("`tumira destination list`", [*add, "--countries", ""]),
     )
-    (shown,) = cli.json("carrier", "list")
-    assert [shown[name] for name in KEYS[4:]] == ["well", 1, 2, 3, 25, "no listener"]
-    execute(database_url, "UPDATE binds SET pace = NULL WHERE number = 1")
-    assert cli.json("carrier", "list")[0]["pace"] is None
-
-
-def test_what_cannot_be_a_carrier_is_refused_and_not_there(cli: Cli) -> None:
-    refused = cli.all_refused(
-        ["carrier", "add", "Main", URL],
-        ["carrier", "add", "main", URL + "&colour=red"],
-        ["carrier", "add", "main", URL, "--countries", "ZW,XX"],
-        ["carrier", "add", "main", URL, "--countries", ""],
+    cli.check_misused(
+        ("Missing argument 'URL'", ["carrier", "add", "main"]),
+        ("--priority", [*add, "--priority", "-1"]),
+        ("--priority", [*add, "--priority", "first"]),
     )
-    words = ("small letters", "no parameter colour", "`tumira destination list`", "`tumira destination list`")
-    assert [word for word, line in zip(words, refused, strict=True) if word not in line] == []
-    wrong = cli.misused(
-        ["carrier", "add", "main"],
-        ["carrier", "add", "main", URL, "--priority", "-1"],
-        ["carrier", "add", "main", URL, "--priority", "first"],
-    )
-    assert "Missing argument 'URL'" in wrong[0]
-    assert "--priority" in wrong[1]
-    assert "--priority" in wrong[2]
     assert cli.json("carrier", "list") == []
 
 
@@ -145,11 +127,11 @@ async def listening(protocol: Callable[[], asyncio.Protocol]) -> AsyncIterator[i
         await server.wait_closed()
 
 
-async def run(cli: Cli, *words: str) -> "subprocess.CompletedProcess[str]":
+async def run(cli: QuickCli, *words: str) -> "subprocess.CompletedProcess[str]":
     return await asyncio.to_thread(cli.run, *words)
 
 
-async def test_a_carrier_that_lets_us_in_is_tried_out(cli: Cli) -> None:
+async def test_a_carrier_that_lets_us_in_is_tried_out(cli: QuickCli) -> None:
     seen: list[Command] = []
 
     class Watched(Smsc):
@@ -167,20 +149,15 @@ async def test_a_carrier_that_lets_us_in_is_tried_out(cli: Cli) -> None:
     tried = json.loads(done.stdout)
     times_ms = [tried.pop("bind_ms"), tried.pop("enquire_link_ms")]
     assert all(0 < time_ms < 10_000 for time_ms in times_ms)
-    assert tried == {
-        "name": "main",
-        "host": "127.0.0.1",
-        "port": port,
-        "tls": False,
-        "system_id": "testsmsc",
-    }
+    place = {"host": "127.0.0.1", "port": port, "tls": False}
+    assert tried == {"name": "main", **place, "system_id": "testsmsc"}
     assert (said.returncode, said.stderr) == (0, "")
     assert said.stdout.startswith("The carrier answers.\n")
     assert seen == [Command.BIND_TRANSCEIVER, Command.BIND_TRANSMITTER]
     assert PASSWORD not in done.stdout + said.stdout
 
 
-async def test_a_carrier_that_does_not_let_us_in_is_told_in_one_line(cli: Cli) -> None:
+async def test_a_carrier_that_does_not_let_us_in_is_told_in_one_line(cli: QuickCli) -> None:
     nobody = free_port()
     async with listening(Smsc) as port, listening(HangsUp) as other:
         carriers = {
@@ -197,7 +174,7 @@ async def test_a_carrier_that_does_not_let_us_in_is_told_in_one_line(cli: Cli) -
     assert PASSWORD[1:] not in "".join(lines.values())
 
 
-def test_the_password_is_in_no_output_whatever_is_typed(cli: Cli) -> None:
+def test_the_password_is_in_no_output_whatever_is_typed(cli: QuickCli) -> None:
     at = "smpp.example.com"
     typed = [
         ["add", "main", URL],
@@ -235,7 +212,7 @@ def stored_passwords(url: str) -> dict[str, str]:
 
 
 def test_a_password_is_read_from_a_file_or_from_standard_input(
-    cli: Cli, database_url: str, tmp_path: Path
+    cli: QuickCli, database_url: str, tmp_path: Path
 ) -> None:
     url = "smpp://user@smpp.example.com"
     file = tmp_path / "password"
@@ -251,17 +228,13 @@ def test_a_password_is_read_from_a_file_or_from_standard_input(
 
     assert [(one.returncode, one.stderr) for one in done] == [(0, "")] * 4
     assert json.loads(done[0].stdout)["url"].startswith("smpp://user:***@smpp.example.com")
-    assert stored_passwords(database_url) == {
-        "one": "a%2Fb:@",
-        "two": PASSWORD,
-        "three": PASSWORD,
-        "four": "",
-    }
+    stored = {"one": "a%2Fb:@", "two": PASSWORD, "three": PASSWORD, "four": ""}
+    assert stored_passwords(database_url) == stored
     assert not [one for one in done if PASSWORD in one.stdout or "%2Fb" in one.stdout]
 
 
 def test_a_password_that_is_missing_twice_there_or_not_to_be_read_is_said(
-    cli: Cli, database_url: str, tmp_path: Path
+    cli: QuickCli, database_url: str, tmp_path: Path
 ) -> None:
     url = "smpp://user@smpp.example.com"
     file = tmp_path / "password"
@@ -315,7 +288,7 @@ def test_a_terminal_is_asked_for_the_password_and_does_not_show_it(database_url:
 
 
 def test_the_first_carrier_beside_the_simulator_is_said_and_the_last_one_too(
-    cli: Cli, database_url: str
+    cli: QuickCli, database_url: str
 ) -> None:
     complete(make_simulator(database_url))
     first = cli.run("carrier", "add", "main", URL, "--countries", "ZW", "--json")
@@ -339,5 +312,5 @@ async def make_simulator(url: str) -> None:
 
 
 def test_nothing_of_it_is_said_when_the_database_is_away() -> None:
-    away = Cli(f"postgresql://tumira@127.0.0.1:{free_port()}/tumira")
+    away = QuickCli(f"postgresql://tumira@127.0.0.1:{free_port()}/tumira")
     assert PASSWORD not in away.refused("carrier", "add", "main", URL)

@@ -9,32 +9,20 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
+from tests.support.cli.commands import QuickCli
 from tests.support.delivery.engine import Engine, open_engine
 from tests.support.identity.customers import Customer, open_session, words
 from tests.support.postgres.databases import clone
-from tests.support.processes.programs import Cli
 from tests.support.processes.service import Service, run_web
 from tests.support.uploads.files import check_file
 from tumira.simulator.smsc import run_smsc
 from tumira.uploads.check_rows import Wanted
 
 ASKED: Final = ("--note", "letter of 12 May")
-SHOWN: Final = [
-    "request_id",
-    "dry_run",
-    "messages",
-    "texts",
-    "file_rows",
-    "bad_file_rows",
-    "replies",
-    "webhook_answers",
-    "proofs",
-    "receipts",
-    "accounts",
-    "waiting",
-    "finished",
-    "account_id",
-]
+SHOWN: Final = (
+    "request_id dry_run messages texts file_rows bad_file_rows replies webhook_answers proofs "
+    "receipts accounts waiting finished account_id"
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +40,8 @@ async def engine(running: Service) -> AsyncIterator[Engine]:
 
 
 @pytest.fixture(scope="module")
-def cli(running: Service) -> Cli:
-    return Cli(running.url)
+def cli(running: Service) -> QuickCli:
+    return QuickCli(running.url)
 
 
 def _customer(service: Service) -> Customer:
@@ -62,7 +50,7 @@ def _customer(service: Service) -> Customer:
 
 
 async def test_a_number_is_forgotten_everywhere_and_the_audit_is_clean(
-    running: Service, engine: Engine, cli: Cli
+    running: Service, engine: Engine, cli: QuickCli
 ) -> None:
     customer = await asyncio.to_thread(_customer, running)
     mine, other = "+263771280001", "+263771280002"
@@ -72,7 +60,7 @@ async def test_a_number_is_forgotten_everywhere_and_the_audit_is_clean(
     balance = await asyncio.to_thread(running.balance, customer.caller)
 
     told = await asyncio.to_thread(cli.json, "erase", "--number", mine, "--dry-run")
-    assert list(told) == SHOWN
+    assert " ".join(told) == SHOWN
     assert (told["messages"], told["texts"], told["accounts"], told["waiting"]) == (2, 1, 1, 0)
     assert (told["dry_run"], told["request_id"]) == (True, None)
     assert mine in await asyncio.to_thread(customer.page, f"/dashboard/batches/{batch_id}")
@@ -101,12 +89,12 @@ async def test_a_number_is_forgotten_everywhere_and_the_audit_is_clean(
     assert "number erased" in changes.lower()
 
 
-async def test_numbers_are_erased_while_messages_to_them_are_sent(engine: Engine, cli: Cli) -> None:
+async def test_numbers_are_erased_while_messages_to_them_are_sent(engine: Engine, cli: QuickCli) -> None:
     caller = await engine.open_account()
     mine = "+263771280003"
 
     async def send(place: int) -> None:
-        for _ in range(20):
+        for _ in range(10):
             await engine.send(caller, [mine, f"+26377128{place:04}"])
 
     traffic = asyncio.gather(*(send(1000 + place) for place in range(4)))
@@ -124,11 +112,11 @@ async def test_numbers_are_erased_while_messages_to_them_are_sent(engine: Engine
     (counted,) = await engine.rows(
         "SELECT count(*) FROM messages WHERE recipient = '+263•erased' AND account_id = $1", caller.id
     )
-    assert counted["count"] == 80
+    assert counted["count"] == 40
     assert await engine.audit() == []
 
 
-async def test_people_are_told_what_is_left_and_what_to_do(running: Service, cli: Cli) -> None:
+async def test_people_are_told_what_is_left_and_what_to_do(running: Service, cli: QuickCli) -> None:
     customer = await asyncio.to_thread(_customer, running)
     (account,) = await asyncio.to_thread(
         running.sql, "SELECT phone FROM accounts WHERE id = $1", customer.caller.id
@@ -143,20 +131,18 @@ async def test_people_are_told_what_is_left_and_what_to_do(running: Service, cli
     assert said.startswith("Erased.\n")
     assert "under Settings" in said
 
-    refused = await asyncio.to_thread(
-        cli.all_refused,
-        ["erase", "--number", "0771280001", *ASKED],
-        ["erase", "--number", own],
-        ["erase", "--number", own, "--note", f"{own} asked"],
+    await asyncio.to_thread(
+        cli.check_refused,
+        (
+            "This is no number of a country that we send to: write",
+            ["erase", "--number", "0771280001", *ASKED],
+        ),
+        ("Say in the note who asks", ["erase", "--number", own]),
+        ("The note holds the number itself", ["erase", "--number", own, "--note", f"{own} asked"]),
     )
-    assert [line.partition(":")[2].split(",")[0].split(";")[0] for line in refused] == [
-        " This is no number of a country that we send to: write it with its country code",
-        " Say in the note who asks",
-        " The note holds the number itself",
-    ]
 
 
-def test_what_is_under_way_is_told(running: Service, cli: Cli) -> None:
+def test_what_is_under_way_is_told(running: Service, cli: QuickCli) -> None:
     caller = running.open_account()
     # A file that its owner has yet to send.
     wanted = Wanted("people.csv", b"to,name\n+27821239001,Ada", "Dear {name}, it is here.", None, None)

@@ -2,58 +2,31 @@
 
 import asyncio
 import json
-import signal
-import subprocess
 from base64 import b64decode
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from click.testing import CliRunner, Result
 
-from tests.support.postgres.databases import clone, execute
-from tests.support.processes.programs import Cli, finish, one_line, start
-from tests.support.processes.service import Caller, free_port, new_caller
-from tests.support.webhooks.commands import (
-    KEYS,
-    UNKNOWN_EVENT,
-    URL,
-    WARNING,
-    Allowing,
-    add,
-    add_events,
-    listed,
-)
-from tumira.cli import main
+from tests.support.cli.commands import QuickCli
+from tests.support.postgres.databases import execute
+from tests.support.processes.programs import one_line
+from tests.support.processes.service import Caller, new_caller
+from tests.support.webhooks.commands import KEYS, UNKNOWN_EVENT, URL, add, add_events, listed
+from tumira.cli import webhooks
 from tumira.core.errors import OPERATOR_EXIT_CODE
 from tumira.core.ids import ACCOUNT, ENDPOINT, new_id, read_id, write_id
 from tumira.postgres.pool import Database
 from tumira.webhooks.manage import add_endpoint
 
 COLUMNS: Final = "endpoint id url events state waiting"
+UNKNOWN_ACCOUNT: Final = write_id(ACCOUNT, new_id(1))
 UNKNOWN_ENDPOINT: Final = write_id(ENDPOINT, new_id(1))
 
 
 @pytest.fixture(scope="module")
-def url(server_url: str) -> Iterator[str]:
-    with clone(server_url) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def cli(url: str) -> Cli:
-    return Allowing(url)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def unheard(url: str) -> "Iterator[subprocess.Popen[bytes]]":
-    endpoint_id = put(url, open_account(url))
-    process = start("webhook", "test", endpoint_id, database_url=url)
-    yield process
-    if process.stderr is not None and not process.stderr.closed:
-        process.kill()
-        finish(process)
+def cli(url: str) -> QuickCli:
+    return QuickCli(url, webhooks_allow_private=1)
 
 
 def open_account(url: str) -> Caller:
@@ -76,7 +49,7 @@ def set_up(url: str, endpoint_id: str, changes: str) -> None:
     execute(url, f"UPDATE webhook_endpoints SET {changes} WHERE id = $1", identifier)
 
 
-def test_an_endpoint_is_added_and_its_secret_is_shown_once(cli: Cli, url: str) -> None:
+def test_an_endpoint_is_added_and_its_secret_is_shown_once(cli: QuickCli, url: str) -> None:
     caller = open_account(url)
     assert listed(cli, caller) == []
     assert "`tumira webhook add`" in cli.text("webhook", "list", "--account", caller.account_id)
@@ -87,7 +60,8 @@ def test_an_endpoint_is_added_and_its_secret_is_shown_once(cli: Cli, url: str) -
     assert list(added) == ["endpoint_id", "secret", *KEYS[1:]]
     assert added["endpoint_id"].startswith("end_")
     assert added["created_at"].endswith("+00:00")
-    assert len(b64decode(added.pop("secret").removeprefix("whsec_"), validate=True)) == 32
+    secret = added.pop("secret")
+    assert len(b64decode(secret.removeprefix("whsec_"), validate=True)) == 32
     assert {name: added[name] for name in KEYS[1:-1]} == {
         "account_id": caller.account_id,
         "url": URL,
@@ -102,13 +76,18 @@ def test_an_endpoint_is_added_and_its_secret_is_shown_once(cli: Cli, url: str) -
         "warning": None,
         "last_delivery_at": None,
     }
+    rotated = cli.json("webhook", "rotate", added["endpoint_id"])
+    assert list(rotated) == ["endpoint_id", "secret", "old_secret_until"]
+    assert rotated["secret"] not in {None, secret}
+    left = datetime.fromisoformat(rotated["old_secret_until"]) - datetime.now(UTC)
+    assert timedelta(hours=23) < left < timedelta(hours=24)
     (shown,) = listed(cli, caller)
     # The list has the time of the database.
     assert shown | {"created_at": added["created_at"]} == added
     assert added["endpoint_id"] in [one["endpoint_id"] for one in cli.json("webhook", "list")]
 
 
-def test_people_read_what_was_added_changed_and_removed_and_the_secret_once(cli: Cli, url: str) -> None:
+def test_people_read_what_was_added_changed_and_removed_and_the_secret_once(cli: QuickCli, url: str) -> None:
     caller = open_account(url)
     text = cli.text("webhook", "add", "--account", caller.account_id, "--url", URL)
     assert text.startswith("Endpoint added. Copy the secret now: it is not shown again.\n  endpoint id  ")
@@ -144,7 +123,7 @@ def test_people_read_what_was_added_changed_and_removed_and_the_secret_once(cli:
     assert secret not in "".join(said)
 
 
-def test_an_endpoint_is_changed_in_what_is_named_alone(cli: Cli, url: str) -> None:
+def test_an_endpoint_is_changed_in_what_is_named_alone(cli: QuickCli, url: str) -> None:
     caller = open_account(url)
     endpoint_id = add(cli, caller, URL, "--events", "message.failed", "--description", "Shop")["endpoint_id"]
 
@@ -155,20 +134,17 @@ def test_an_endpoint_is_changed_in_what_is_named_alone(cli: Cli, url: str) -> No
     assert (all_events["url"], all_events["events"], all_events["description"]) == (URL + "/new", ["all"], "")
     assert listed(cli, caller) == [all_events]
 
-    refused = cli.all_refused(
-        ["webhook", "change", endpoint_id],
-        ["webhook", "change", endpoint_id, "--url", "ftp://127.0.0.1/"],
-        ["webhook", "change", endpoint_id, "--events", "message.read"],
-        ["webhook", "change", endpoint_id, "--description", "x" * 201],
+    change = ["webhook", "change", endpoint_id]
+    cli.check_refused(
+        ("Say what to change: --url, --events or --description.", change),
+        ("must begin with https:// or http://", [*change, "--url", "ftp://127.0.0.1/"]),
+        ("no event 'message.read' to choose: name some of", [*change, "--events", "message.read"]),
+        ("at most 200 fit", [*change, "--description", "x" * 201]),
     )
-    assert refused[0] == "Error: Say what to change: --url, --events or --description."
-    assert "must begin with https:// or http://" in refused[1]
-    assert "no event 'message.read' to choose: name some of message.sent, " in refused[2]
-    assert "at most 200 fit" in refused[3]
     assert listed(cli, caller) == [all_events]
 
 
-def test_a_removed_endpoint_is_gone(cli: Cli, url: str) -> None:
+def test_a_removed_endpoint_is_gone(cli: QuickCli, url: str) -> None:
     caller = open_account(url)
     endpoint_id = put(url, caller)
 
@@ -176,26 +152,22 @@ def test_a_removed_endpoint_is_gone(cli: Cli, url: str) -> None:
 
     assert removed == {"endpoint_id": endpoint_id, "url": URL, "removed": True}
     assert listed(cli, caller) == []
-    refused = cli.all_refused(
-        ["webhook", "remove", endpoint_id],
-        ["webhook", "change", endpoint_id, "--description", "Shop"],
-        ["webhook", "pause", UNKNOWN_ENDPOINT],
-        ["webhook", "resume", UNKNOWN_ENDPOINT],
-        ["webhook", "rotate", UNKNOWN_ENDPOINT],
-        ["webhook", "test", UNKNOWN_ENDPOINT],
-        ["webhook", "replay", UNKNOWN_ENDPOINT, "--after", "0"],
-        ["webhook", "attempts", UNKNOWN_ENDPOINT],
+    gone = "There is no such endpoint; `tumira webhook list` shows them."
+    cli.check_refused(
+        (gone, ["webhook", "remove", endpoint_id]),
+        (gone, ["webhook", "change", endpoint_id, "--description", "Shop"]),
+        *((gone, ["webhook", name, UNKNOWN_ENDPOINT]) for name in ("pause", "resume", "rotate", "test")),
+        (gone, ["webhook", "replay", UNKNOWN_ENDPOINT, "--after", "0"]),
+        (gone, ["webhook", "attempts", UNKNOWN_ENDPOINT]),
+        # The endpoints of an account that never was are not merely none.
+        (
+            "There is no such account; `tumira account list`",
+            ["webhook", "list", "--account", UNKNOWN_ACCOUNT],
+        ),
     )
-    assert set(refused) == {"Error: There is no such endpoint; `tumira webhook list` shows them."}
 
 
-def test_the_endpoints_of_an_account_that_never_was_are_not_merely_none(cli: Cli) -> None:
-    line = cli.refused("webhook", "list", "--account", write_id(ACCOUNT, new_id(1)))
-
-    assert line == "Error: There is no such account; `tumira account list` shows them."
-
-
-def test_a_paused_endpoint_waits_and_goes_on_with_all_or_from_now(cli: Cli, url: str) -> None:
+def test_a_paused_endpoint_waits_and_goes_on_with_all_or_from_now(cli: QuickCli, url: str) -> None:
     caller = open_account(url)
     endpoint_id = put(url, caller)
     paused = cli.json("webhook", "pause", endpoint_id)
@@ -217,26 +189,17 @@ def test_a_paused_endpoint_waits_and_goes_on_with_all_or_from_now(cli: Cli, url:
     }
     assert listed(cli, caller)[0]["waiting"] == 2
     cli.json("webhook", "pause", endpoint_id)
-    refused = cli.all_refused(
-        ["webhook", "test", endpoint_id], ["webhook", "replay", endpoint_id, "--after", "0"]
+    paused = "The endpoint is paused: `tumira webhook resume` first."
+    cli.check_refused(
+        (paused, ["webhook", "test", endpoint_id]),
+        (paused, ["webhook", "replay", endpoint_id, "--after", "0"]),
     )
-    assert set(refused) == {"Error: The endpoint is paused: `tumira webhook resume` first."}
+    # A time before all times is told in words for people.
+    done = cli.run("webhook", "replay", endpoint_id, "--from", "0001-01-01T00:00+14:00")
+    assert "DataError" not in done.stderr
 
 
-def test_a_rotated_secret_is_a_new_one_and_the_old_one_lasts_a_day(cli: Cli, url: str) -> None:
-    caller = open_account(url)
-    added = add(cli, caller)
-
-    rotated = cli.json("webhook", "rotate", added["endpoint_id"])
-
-    assert list(rotated) == ["endpoint_id", "secret", "old_secret_until"]
-    assert rotated["secret"].startswith("whsec_")
-    assert rotated["secret"] != added["secret"]
-    left = datetime.fromisoformat(rotated["old_secret_until"]) - datetime.now(UTC)
-    assert timedelta(hours=23) < left < timedelta(hours=24)
-
-
-def test_a_list_warns_of_what_fails_and_of_what_was_disabled(cli: Cli, url: str) -> None:
+def test_a_list_warns_of_what_fails_and_of_what_was_disabled(cli: QuickCli, url: str) -> None:
     caller = open_account(url)
     failing, disabled, well = (put(url, caller, f"{URL}/{name}") for name in "abc")
     set_up(url, failing, "failures = 30, failing_since = '2026-11-15 08:30Z', warnings = 1")
@@ -259,107 +222,58 @@ def test_a_list_warns_of_what_fails_and_of_what_was_disabled(cli: Cli, url: str)
     assert cli.json("webhook", "resume", disabled)["warning"] is None
 
 
-@pytest.fixture
-def invoke(url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.chdir("/")
-    environment = {"TUMIRA_DATABASE_URL": url, "TUMIRA_WEBHOOKS_ALLOW_PRIVATE": None}
-    return lambda *words: CliRunner().invoke(main, words, env=environment)
-
-
-def test_letters_that_are_none_are_told_in_words_for_people(cli: Cli, url: str) -> None:
+def test_what_is_typed_wrongly_is_told_with_an_example(cli: QuickCli, url: str) -> None:
     words = ["webhook", "add", "--account", open_account(url).account_id, "--url"]
-
     assert "no spaces, line ends or control characters" in cli.refused(*words, b"http://127.0.0.1/\xff")
     assert "DataError" not in cli.refused(*words, URL, "--description", b"\xff")
-
-
-def test_what_is_typed_wrongly_is_told_with_an_example(invoke: Callable[..., Result]) -> None:
     replay = ["webhook", "replay", UNKNOWN_ENDPOINT]
-    typed = (
-        ["webhook", "add", "--url", URL],
-        ["webhook", "add", "--account", UNKNOWN_ENDPOINT, "--url", URL],
-        ["webhook", "add", "--account", write_id(ACCOUNT, new_id(1))],
-        ["webhook", "pause", "end_1"],
-        ["webhook", "attempts", UNKNOWN_ENDPOINT, "--event", UNKNOWN_ENDPOINT],
-        ["webhook", "attempts", UNKNOWN_ENDPOINT, "--limit", "0"],
-        ["webhook", "attempts", UNKNOWN_ENDPOINT, "--limit", "1001"],
-        [*replay, "--event", "7"],
-        [*replay, "--after", "-1"],
-        [*replay, "--after", "first"],
-        [*replay, "--from", "yesterday"],
-        [*replay, "--from", "2026-11-15", "--until", "2026-11-31"],
+    attempts = ["webhook", "attempts", UNKNOWN_ENDPOINT]
+    is_no_time = "is not a time such as 2026-11-15T08:30 or 2026-11-15."
+    cli.check_misused(
+        ("Missing option '--account'", ["webhook", "add", "--url", URL]),
+        (
+            "is not an account's id; `tumira account list` shows them.",
+            ["webhook", "add", "--account", UNKNOWN_ENDPOINT, "--url", URL],
+        ),
+        ("Missing option '--url'", ["webhook", "add", "--account", UNKNOWN_ACCOUNT]),
+        ("'end_1' is not an endpoint's id; `tumira webhook list` shows them.", ["webhook", "pause", "end_1"]),
+        ("is not an event's id; it stands in `webhook-id`.", [*attempts, "--event", UNKNOWN_ENDPOINT]),
+        ("'--limit'", [*attempts, "--limit", "0"]),
+        ("'--limit'", [*attempts, "--limit", "1001"]),
+        ("'--after': -1 is not in the range", [*replay, "--after", "-1"]),
+        (f"'yesterday' {is_no_time}", [*replay, "--from", "yesterday"]),
+        (f"'2026-11-31' {is_no_time}", [*replay, "--from", "2026-11-15", "--until", "2026-11-31"]),
     )
 
-    done = [invoke(*words) for words in typed]
 
-    assert {(one.exit_code, one.stdout, one.stderr[:7]) for one in done} == {(2, "", "Usage: ")}
-    wrong = [one.stderr.splitlines()[-1] for one in done]
-    says = [
-        "Missing option '--account'",
-        "is not an account's id; `tumira account list` shows them.",
-        "Missing option '--url'",
-        "'end_1' is not an endpoint's id; `tumira webhook list` shows them.",
-        "is not an event's id; it stands in `webhook-id`.",
-        "'--limit'",
-        "'--limit'",
-        "'7' is not an event's id; it stands in `webhook-id`.",
-        "'--after': -1 is not in the range",
-        "'--after': 'first' is not a valid integer",
-        "'yesterday' is not a time such as 2026-11-15T08:30 or 2026-11-15.",
-        "'2026-11-31' is not a time such as 2026-11-15T08:30 or 2026-11-15.",
-    ]
-    assert [(say, line) for say, line in zip(says, wrong, strict=True) if say not in line] == []
-
-
-def test_a_replay_is_of_one_kind(cli: Cli) -> None:
+def test_a_replay_is_of_one_kind(cli: QuickCli) -> None:
     replay = ["webhook", "replay", UNKNOWN_ENDPOINT]
-    refused = cli.all_refused(
-        replay,
-        [*replay, "--until", "2026-11-15"],
-        [*replay, "--event", UNKNOWN_EVENT, "--after", "0"],
-        [*replay, "--after", "0", "--from", "2026-11-15"],
-        [*replay, "--event", UNKNOWN_EVENT, "--until", "2026-11-15"],
-        [*replay, "--from", "2026-11-16", "--until", "2026-11-15"],
+    which = "Say what to send once more: --event ID, --after SEQUENCE, or --from TIME."
+    cli.check_refused(
+        (which, replay),
+        (which, [*replay, "--until", "2026-11-15"]),
+        (which, [*replay, "--event", UNKNOWN_EVENT, "--after", "0"]),
+        (which, [*replay, "--after", "0", "--from", "2026-11-15"]),
+        ("--until goes with --from.", [*replay, "--event", UNKNOWN_EVENT, "--until", "2026-11-15"]),
+        ("--until is before --from", [*replay, "--from", "2026-11-16", "--until", "2026-11-15"]),
     )
 
-    which = "Error: Say what to send once more: --event ID, --after SEQUENCE, or --from TIME."
-    assert refused == [
-        *[which] * 4,
-        "Error: --until goes with --from.",
-        "Error: --until is before --from: there is no time in between.",
-    ]
 
-
-def test_a_time_before_all_times_is_told_in_words_for_people(cli: Cli, url: str) -> None:
-    endpoint_id = put(url, open_account(url))
-
-    done = cli.run("webhook", "replay", endpoint_id, "--from", "0001-01-01T00:00+14:00")
-
-    assert "DataError" not in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_private_addresses_and_plain_http_are_for_those_who_allow_them(cli: Cli, url: str) -> None:
+def test_private_addresses_and_plain_http_are_for_those_who_allow_them(cli: QuickCli, url: str) -> None:
     caller = open_account(url)
     words = ["webhook", "add", "--account", caller.account_id, "--json", "--url"]
     private = ["http://127.0.0.1/", "https://10.0.0.1/", "https://[::1]:5432/"]
-
-    def run(one: str, **settings: Any) -> "subprocess.Popen[bytes]":
-        return start(*words, one, database_url=url, **settings)
-
-    refused = [one_line(finish(one)) for one in [run(one, webhooks_allow_private=0) for one in private]]
-    assert "must begin with https://, as in" in refused[0]
-    assert "not its address" in refused[1]
-    assert "not its address" in refused[2]
+    told = ("must begin with https://, as in", "not its address", "not its address")
+    expected = [(say, [*words, one]) for say, one in zip(told, private, strict=True)]
+    QuickCli(url, webhooks_allow_private=0).check_refused(*expected)
     # A name without a value is as good as absent.
-    assert one_line(finish(run(private[1], webhooks_allow_private=""))) == refused[1]
-
-    added = [finish(one) for one in [run(one, webhooks_allow_private=1) for one in private]]
-    assert [(one.returncode, one.stderr) for one in added] == [(0, "")] * 3
+    QuickCli(url, webhooks_allow_private="").check_refused(expected[1])
+    for one in private:
+        assert cli.run(*words, one).returncode == 0
     assert sorted(one["url"] for one in listed(cli, caller)) == sorted(private)
 
 
-def test_a_name_that_leads_nowhere_yet_is_said_and_added(cli: Cli, url: str) -> None:
+def test_a_name_that_leads_nowhere_yet_is_said_and_added(cli: QuickCli, url: str) -> None:
     caller = open_account(url)
     # RFC 6761, section 6.4: nobody ever has this name.
     words = ["webhook", "add", "--account", caller.account_id, "--json", "--url", "https://hooks.invalid/"]
@@ -372,30 +286,13 @@ def test_a_name_that_leads_nowhere_yet_is_said_and_added(cli: Cli, url: str) -> 
 
 
 def test_a_setting_that_is_neither_yes_nor_no_is_told_before_anything_starts(url: str) -> None:
+    cli = QuickCli(url, webhooks_allow_private="true")
     codes = {"serve": OPERATOR_EXIT_CODE, "worker": OPERATOR_EXIT_CODE, "webhook list": 1}
-    done = [
-        start(*words.split(), database_url=url, port=free_port(), webhooks_allow_private="true")
-        for words in codes
-    ]
-
     said = "Error: TUMIRA_WEBHOOKS_ALLOW_PRIVATE is 'true'; it must be 1 for yes or 0 for no."
-    for one, code in zip(done, codes.values(), strict=True):
-        assert one_line(finish(one), code) == said
+    assert [one_line(cli.run(*words.split()), code) for words, code in codes.items()] == [said] * 3
 
 
-def test_a_worker_says_at_its_start_that_private_addresses_are_allowed(server_url: str) -> None:
-    with clone(server_url) as url:
-        for words, allowed, said in (
-            (["worker"], "1", WARNING + "\n"),
-            (["worker", "--json"], "0", ""),
-        ):
-            worker = start(*words, database_url=url, webhooks_allow_private=allowed)
-            assert worker.stdout is not None
-            assert worker.stdout.readline()
-            worker.send_signal(signal.SIGTERM)
-            done = finish(worker)
-            assert (done.returncode, done.stderr) == (0, said)
-
-
-def test_without_a_worker_a_test_says_so(unheard: "subprocess.Popen[bytes]") -> None:
-    assert one_line(finish(unheard)) == ("Error: No worker sent the test within 20 seconds: is one running?")
+def test_without_a_worker_a_test_says_so(cli: QuickCli, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhooks, "TEST_WAIT_S", 1)
+    told = "No worker sent the test within 1 seconds: is one running?"
+    cli.check_refused((told, ["webhook", "test", put(url, open_account(url))]))

@@ -23,10 +23,10 @@ from tumira.topups.states import (
     Currency,
     Expired,
     FailureReason,
-    InDoubt,
     Method,
     NotPaid,
     Paid,
+    PaymentInDoubt,
     ProviderAnswer,
     Reversed,
     StillPending,
@@ -109,8 +109,10 @@ def part(page: str, key: str) -> str:
 
 def test_what_needs_a_look_comes_first_with_what_is_unclear(service: Service, admin: httpx.Client) -> None:
     caller = service.open_account()
-    doubt = start(service, caller, StillPending("PN-7"), InDoubt("no answer within 45 seconds", is_last=True))
-    asked_again = start(service, caller, InDoubt("line fell"))
+    doubt = start(
+        service, caller, StillPending("PN-7"), PaymentInDoubt("no answer within 45 seconds", is_last=True)
+    )
+    asked_again = start(service, caller, PaymentInDoubt("line fell"))
     reversed_ = start(service, caller, paid(), Reversed("charged back"))
     late = start(service, caller, Expired(), paid())
     failed_late = start(service, caller, NotPaid(FailureReason.DECLINED, "no money"), paid())
@@ -215,7 +217,7 @@ def test_one_top_up_tells_its_whole_story_but_never_the_pin(service: Service, vi
 
 def test_a_doubt_is_credited_once_after_it_was_confirmed(service: Service, admin: httpx.Client) -> None:
     caller = service.open_account(balance="1")
-    top_up_id = start(service, caller, InDoubt("no answer", is_last=True))
+    top_up_id = start(service, caller, PaymentInDoubt("no answer", is_last=True))
     form = {"outcome": "paid", "paid": "5", "reference": "PN-99", "note": NOTE}
     asked = admin.post(path(top_up_id, "/resolve"), data=form)
     assert "Balance after US$6.00" in words(asked.text)
@@ -233,7 +235,7 @@ def test_a_doubt_is_credited_once_after_it_was_confirmed(service: Service, admin
 
 def test_a_doubt_in_rand_is_credited_in_dollars(service: Service, admin: httpx.Client) -> None:
     caller = service.open_account(balance="1")
-    top_up_id = start(service, caller, InDoubt("no answer", is_last=True), by_voucher=True)
+    top_up_id = start(service, caller, PaymentInDoubt("no answer", is_last=True), by_voucher=True)
     form = {"outcome": "paid", "paid": "185", "reference": "", "note": NOTE}
     asked = admin.post(path(top_up_id, "/resolve"), data=form)
     assert "The provider took 185.00 ZAR Credited US$10.00" in words(asked.text)
@@ -243,7 +245,7 @@ def test_a_doubt_in_rand_is_credited_in_dollars(service: Service, admin: httpx.C
 
 def test_a_doubt_is_decided_as_not_paid_and_credited_after_all(service: Service, admin: httpx.Client) -> None:
     caller = service.open_account(balance="1")
-    top_up_id = start(service, caller, InDoubt("no answer", is_last=True))
+    top_up_id = start(service, caller, PaymentInDoubt("no answer", is_last=True))
     form = {"outcome": "not-paid", "paid": "", "reference": "", "note": "Not on any statement"}
     fields = hidden(admin.post(path(top_up_id, "/resolve"), data=form).text)
     decided = admin.post(path(top_up_id, "/resolve/confirm"), data=fields)
@@ -262,7 +264,7 @@ def test_a_doubt_is_decided_as_not_paid_and_credited_after_all(service: Service,
 
 def test_a_decision_needs_an_amount_and_a_reason(service: Service, admin: httpx.Client) -> None:
     caller = service.open_account()
-    top_up_id = start(service, caller, InDoubt("no answer", is_last=True), by_voucher=True)
+    top_up_id = start(service, caller, PaymentInDoubt("no answer", is_last=True), by_voucher=True)
     for name, value in (
         ("paid", ""),
         ("paid", "0"),
@@ -291,7 +293,7 @@ def test_what_ended_well_is_not_the_operators_to_change(service: Service, admin:
 
 def test_the_provider_is_asked_again(service: Service, admin: httpx.Client) -> None:
     caller = service.open_account()
-    top_up_id = start(service, caller, InDoubt("no answer", is_last=True))
+    top_up_id = start(service, caller, PaymentInDoubt("no answer", is_last=True))
     due = "SELECT due_at <= now() FROM top_ups WHERE id = $1"
     assert service.sql(due, top_up_id)[0][0] is None
     assert goes_to(admin.post(path(top_up_id, "/ask"), data={"a": ""})) == path(top_up_id, "?done=asked")
@@ -330,7 +332,7 @@ def test_only_an_admin_on_our_own_pages_changes_anything(
 ) -> None:
     caller = service.open_account()
     person = sign_up(service)
-    top_up_id = start(service, caller, InDoubt("no answer", is_last=True))
+    top_up_id = start(service, caller, PaymentInDoubt("no answer", is_last=True))
     assert viewer.get(TOP_UPS).status_code == 200
     assert goes_to(person.browser.get(path(top_up_id))) == "/operator/sign-in"
     for form, fields in FORMS:

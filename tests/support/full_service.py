@@ -42,9 +42,9 @@ from tumira.topups.settle import settle
 from tumira.topups.states import (
     Currency,
     Expired,
-    InDoubt,
     Method,
     Paid,
+    PaymentInDoubt,
     ProviderAnswer,
     Reversed,
     StillPending,
@@ -233,7 +233,7 @@ def _add_account_facts(service: Service, account_id: AccountId) -> dict[str, str
     service.run(issue_vouchers, Decimal(5), 1, note="For a shop", last_day=None, actor="cli:root")
     credited = add_top_up(service, account_id, paid())
     doubt = add_top_up(
-        service, account_id, StillPending("PN-7"), InDoubt("no answer within 45 seconds", is_last=True)
+        service, account_id, StillPending("PN-7"), PaymentInDoubt("no answer within 45 seconds", is_last=True)
     )
     return {
         "account": write_id(ACCOUNT, account_id),

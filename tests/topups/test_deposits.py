@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -13,15 +13,13 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from tests.support.postgres.databases import clone
-from tests.support.processes.service import new_caller
+from tests.support.processes.service import new_account
+from tests.support.sending.batchers import broken_promises
 from tests.topups.test_addresses import XPUB
 from tumira.accounts import store as accounts
 from tumira.core.errors import OperatorError
 from tumira.core.ids import AccountId, TopUpId, new_id
 from tumira.core.settings.payments import Payments, Usdt
-from tumira.operations.audit import runs
-from tumira.operations.audit.checks import CHECKS
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
 from tumira.topups.start import DepositAddress, start_usdt
@@ -32,7 +30,7 @@ from tumira.topups.usdt import store as usdt_store
 from tumira.topups.usdt.addresses import derive_address, read_xpub, with_checksum
 from tumira.topups.usdt.credit_deposits import UNPAID_FOR, Credited, credit_deposits, expire_unpaid
 from tumira.topups.usdt.deposit_rules import ChainDeposit, DepositState
-from tumira.topups.usdt.store import Cursor
+from tumira.topups.usdt.store import ChainCursor
 
 CHAIN: Final = 56
 USDT: Final = 10**18
@@ -44,25 +42,17 @@ PAYMENTS: Final = Payments(usdt=SETTINGS)
 _numbers: Final = iter(range(1, 1_000_000))
 
 
-@pytest.fixture(scope="module")
-def shared_url(server_url: str) -> Iterator[str]:
-    with clone(server_url) as url:
-        yield url
-
-
 @pytest_asyncio.fixture
-async def database(shared_url: str) -> AsyncIterator[Database]:
-    database = Database(shared_url)
+async def database(url: str) -> AsyncIterator[Database]:
+    database = Database(url)
     yield database
-    async with runs.snapshot(database) as connection:
-        findings = [await runs.run_check(connection, check) for check in CHECKS]
+    assert await broken_promises(database) == []
     await database.close()
-    assert [finding for finding in findings if finding.rows] == []
 
 
 async def started(database: Database) -> tuple[AccountId, DepositAddress]:
-    caller = await new_caller(database.url, balance="0")
-    return caller.id, await start_usdt(database, PAYMENTS, caller.id)
+    account_id = await new_account(database)
+    return account_id, await start_usdt(database, PAYMENTS, account_id)
 
 
 def deposit_to(address: str, units: int, **fields: object) -> ChainDeposit:
@@ -100,11 +90,11 @@ async def balance(database: Database, account_id: AccountId) -> Decimal:
 
 
 async def test_an_account_keeps_one_address_and_one_open_top_up(database: Database) -> None:
-    caller = await new_caller(database.url, balance="0")
-    every = await asyncio.gather(*(start_usdt(database, PAYMENTS, caller.id) for _ in range(8)))
+    account_id = await new_account(database)
+    every = await asyncio.gather(*(start_usdt(database, PAYMENTS, account_id) for _ in range(8)))
     assert len(set(every)) == 1
     async with database.connection() as connection:
-        top_up = await top_ups.find(connection, caller.id, every[0].top_up_id)
+        top_up = await top_ups.find(connection, account_id, every[0].top_up_id)
     assert top_up is not None
     assert (top_up.state, top_up.provider, top_up.currency, top_up.due_at) == (
         TopUpState.PENDING,
@@ -117,8 +107,8 @@ async def test_an_account_keeps_one_address_and_one_open_top_up(database: Databa
 async def test_accounts_that_start_at_once_get_addresses_of_their_own_from_the_key(
     database: Database,
 ) -> None:
-    callers = [await new_caller(database.url, balance="0") for _ in range(6)]
-    every = await asyncio.gather(*(start_usdt(database, PAYMENTS, caller.id) for caller in callers * 2))
+    callers = [await new_account(database) for _ in range(6)]
+    every = await asyncio.gather(*(start_usdt(database, PAYMENTS, one) for one in callers * 2))
     addresses = {one.address for one in every}
     assert len(addresses) == len(callers)
     key = read_xpub(XPUB)
@@ -212,12 +202,19 @@ async def test_too_little_and_another_chain_are_not_credited(database: Database)
     account_id, given = await started(database)
     await record(database, deposit_to(given.address, 5 * USDT - 1))
     await record(database, deposit_to(given.address, 50 * USDT), chain_id=97)
+    await record(database, coming := deposit_to(given.address, USDT), final=False)
     async with database.connection() as connection:
         assert account_id not in await deposits.list_accounts_with_enough(connection, CHAIN, 100)
         outstanding = await deposits.add_up(connection, CHAIN, account_id)
+        cursor = ChainCursor(coming.block_number + 4, "0x" + "aa" * 32)
+        await usdt_store.insert_cursor(connection, CHAIN, SETTINGS.contract, cursor)
+        shown = await deposits.list_of_account(connection, account_id, 10)
     assert await credit_deposits(database, CHAIN, account_id) is None
-    assert outstanding.missing == Decimal("0.000000000000000001")
-    assert outstanding.coming == 0
+    assert outstanding.held == Decimal("4.999999999999999999")
+    assert outstanding.coming == 1
+    assert outstanding.missing == 0
+    # Depth is counted from what was read last.
+    assert {one.facts: one.depth for one in shown}[coming] == 5
 
 
 async def test_more_than_can_be_written_down_harms_nobody_else(database: Database) -> None:
@@ -260,7 +257,7 @@ async def test_a_top_up_that_nobody_pays_expires_and_the_address_stays(database:
 
 
 async def test_a_cursor_is_moved_only_from_where_it_stands(database: Database) -> None:
-    first, second, third = (Cursor(number, f"0x{number:064x}") for number in (5, 6, 7))
+    first, second, third = (ChainCursor(number, f"0x{number:064x}") for number in (5, 6, 7))
     async with database.connection() as connection:
         await usdt_store.insert_cursor(connection, 1, "0x1", first)
         await usdt_store.insert_cursor(connection, 1, "0x1", third)
@@ -271,16 +268,3 @@ async def test_a_cursor_is_moved_only_from_where_it_stands(database: Database) -
             connection, 1, "0x1", replace(second, block_hash="0x0"), third
         )
         assert await usdt_store.find_cursor(connection, 1, "0x1") == second
-
-
-async def test_depth_is_counted_from_what_was_read_last(database: Database) -> None:
-    account_id, given = await started(database)
-    found = deposit_to(given.address, USDT)
-    await record(database, found, final=False)
-    async with database.connection() as connection:
-        cursor = Cursor(found.block_number + 4, "0x" + "aa" * 32)
-        await usdt_store.insert_cursor(connection, CHAIN, SETTINGS.contract, cursor)
-        (shown,) = await deposits.list_of_account(connection, account_id, 10)
-        outstanding = await deposits.add_up(connection, CHAIN, account_id)
-    assert shown.depth == 5
-    assert [outstanding.coming, outstanding.held, outstanding.missing] == [Decimal(1), Decimal(0), Decimal(4)]

@@ -26,9 +26,9 @@ from tumira.topups.providers.paynow_messages import Wallet
 from tumira.topups.states import (
     Expired,
     FailureReason,
-    InDoubt,
     NotPaid,
     Paid,
+    PaymentInDoubt,
     ProviderAnswer,
     Reversed,
     StillPending,
@@ -193,7 +193,7 @@ async def test_a_start_whose_answer_cannot_be_relied_upon_is_unclear_and_found_a
     paynow.outcomes[LOCAL] = Outcome("Paid")
     paynow.misbehave(Call.START, fault)
     answer = await provider.start(top_up)
-    assert isinstance(answer, InDoubt)
+    assert isinstance(answer, PaymentInDoubt)
     assert words in answer.problem
     assert await provider.poll(top_up, NOW) == Paid("9510", FIVE)
     await provider.close()
@@ -278,7 +278,7 @@ async def test_what_paynow_says_it_took_is_told_as_it_says_it(
 async def test_what_paynow_does_not_know_never_arrived_but_only_after_a_while(
     paynow: PaynowServer, provider: PaynowProvider
 ) -> None:
-    assert isinstance(await provider.poll(new_payment(age=LOST_AFTER), NOW), InDoubt)
+    assert isinstance(await provider.poll(new_payment(age=LOST_AFTER), NOW), PaymentInDoubt)
     answer = await provider.poll(new_payment(age=LOST_AFTER + timedelta(seconds=1)), NOW)
     assert answer == NotPaid(FailureReason.NEVER_ARRIVED, "Paynow knows nothing of it")
     # Unsigned, anybody could say so.

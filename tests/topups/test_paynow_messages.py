@@ -23,56 +23,28 @@ from tumira.topups.providers.paynow_messages import (
 # The key that Paynow's documentation publishes in its examples.
 KEY: Final = "3e9fed89-60e1-4ce5-ab6e-6b1eb2d4f977"
 
-OUTBOUND: Final = {
-    "web": (
-        [
-            ("id", "1201"),
-            ("reference", "TEST REF"),
-            ("amount", "99.99"),
-            ("additionalinfo", "A test ticket transaction"),
-            ("returnurl", "http://www.google.com/search?q=returnurl"),
-            ("resulturl", "http://www.google.com/search?q=resulturl"),
-            ("status", "Message"),
-        ],
-        (
-            "2A033FC38798D913D42ECB786B9B19645ADEDBDE788862032F1BD82CF3B92DEF"
-            "84F316385D5B40DBB35F1A4FD7D5BFE73835174136463CDD48C9366B0749C689"
-        ),
-    ),
-    "express": (
-        [
-            ("id", "1201"),
-            ("reference", "TUM-000123"),
-            ("amount", "5.00"),
-            ("additionalinfo", "Tumira top-up"),
-            ("returnurl", "https://tumira.example/topups/000123"),
-            ("resulturl", "https://tumira.example/hooks/paynow/000123"),
-            ("authemail", "owner@example.co.zw"),
-            ("phone", "0771111111"),
-            ("method", "ecocash"),
-            ("merchanttrace", "tum000123a1"),
-            ("status", "Message"),
-        ],
-        (
-            "FA22C42D2A313E8E2E4243188C182C7E93F400539CB72C365C87D2E4839DC519"
-            "A137E4193CB9C541BE6FFCF454AC312E477FCC5EB556F1A741F3C05C7052354D"
-        ),
-    ),
-    "trace": (
-        [("id", "1201"), ("merchanttrace", "tum000123a1"), ("status", "Message")],
-        (
-            "B1CAF9B2BD56AE4D88A86D12C27D095C41C15FEE3E3678EB0E6BDBBFE0647448"
-            "2BCBD6A1B2F3C703BEA32B6EC18271ADB0AEFC94DE2E3A7B4A8D7D782640CE51"
-        ),
-    ),
-    "one-time code": (
-        [("id", "1201"), ("otp", "012345"), ("status", "Message")],
-        (
-            "60977AD3A6A1E5529811B88B882ACFC8C1ECC1BF6F24494A088AB3E1EB75A0A9"
-            "43DC2129197A9D5D76A310DB2F16EC8207D4F7697CABD9EE498CF8F91B7A58AC"
-        ),
-    ),
-}
+EXPRESS: Final = [
+    ("id", "1201"),
+    ("reference", "TUM-000123"),
+    ("amount", "5.00"),
+    ("additionalinfo", "Tumira top-up"),
+    ("returnurl", "https://tumira.example/topups/000123"),
+    ("resulturl", "https://tumira.example/hooks/paynow/000123"),
+    ("authemail", "owner@example.co.zw"),
+    ("phone", "0771111111"),
+    ("method", "ecocash"),
+    ("merchanttrace", "tum000123a1"),
+    ("status", "Message"),
+]
+EXPRESS_HASH: Final = (
+    "FA22C42D2A313E8E2E4243188C182C7E93F400539CB72C365C87D2E4839DC519"
+    "A137E4193CB9C541BE6FFCF454AC312E477FCC5EB556F1A741F3C05C7052354D"
+)
+TRACE: Final = [("id", "1201"), ("merchanttrace", "tum000123a1"), ("status", "Message")]
+TRACE_HASH: Final = (
+    "B1CAF9B2BD56AE4D88A86D12C27D095C41C15FEE3E3678EB0E6BDBBFE0647448"
+    "2BCBD6A1B2F3C703BEA32B6EC18271ADB0AEFC94DE2E3A7B4A8D7D782640CE51"
+)
 BEGUN: Final = (
     b"status=Ok&browserurl=https%3a%2f%2fstaging.paynow.co.zw%2fPayment%2fConfirmPayment%2f9510"
     b"&pollurl=https%3a%2f%2fstaging.paynow.co.zw%2fInterface%2fCheckPayment%2f%3fguid%3d"
@@ -91,26 +63,19 @@ TOLD: Final = (
 texts: Final = st.text(st.characters(codec="utf-8"), max_size=20)
 
 
-@pytest.mark.parametrize("name", OUTBOUND)
-def test_what_we_send_has_the_documented_hash(name: str) -> None:
-    pairs, expected = OUTBOUND[name]
-    assert sign(pairs, KEY) == expected
-    # The key is written either way in what merchants are sent.
-    assert sign(pairs, KEY.upper()) == expected
+def test_what_we_send_has_the_documented_hash() -> None:
+    for pairs, expected in ((EXPRESS, EXPRESS_HASH), (TRACE, TRACE_HASH)):
+        assert sign(pairs, KEY) == expected
+        # The key is written either way in what merchants are sent.
+        assert sign(pairs, KEY.upper()) == expected
 
 
 @pytest.mark.parametrize("body", [BEGUN, TOLD])
-def test_what_paynow_sends_has_the_documented_hash(body: bytes) -> None:
+def test_what_paynow_sends_has_the_documented_hash_and_any_change_is_noticed(body: bytes) -> None:
     pairs = read(body)
     assert pairs is not None
     assert is_signed(pairs, KEY)
     assert not is_signed(pairs, KEY[:-1] + "8")
-
-
-@pytest.mark.parametrize("body", [BEGUN, TOLD])
-def test_any_change_to_a_value_is_noticed(body: bytes) -> None:
-    pairs = read(body)
-    assert pairs is not None
     for place, (name, value) in enumerate(pairs):
         changed = [*pairs[:place], (name, value + "0"), *pairs[place + 1 :]]
         assert not is_signed(changed, KEY), name
@@ -138,80 +103,41 @@ def test_nothing_that_comes_raises_and_nobody_hits_the_hash(body: bytes) -> None
     assert pairs is None or not is_signed(pairs, KEY)
 
 
-def test_names_are_read_in_lower_case_and_values_as_they_are() -> None:
+def test_names_are_read_in_lower_case_and_a_body_that_can_be_read_in_two_ways_is_refused_whole() -> None:
     body = b"Status=Ok&BrowserUrl=https%3A%2F%2FExample&Blank=&Hash=abc\r\n"
-    assert read(body) == [
-        ("status", "Ok"),
-        ("browserurl", "https://Example"),
-        ("blank", ""),
-        ("hash", "abc"),
-    ]
+    fields = {"status": "Ok", "browserurl": "https://Example", "blank": "", "hash": "abc"}
+    assert read(body) == list(fields.items())
+    many = b"&".join(b"f%d=1" % place for place in range(FIELDS_MAX + 1))
+    for refused in (b"status=Paid&Status=Cancelled&hash=1", b"hash=1&HASH=2", b"status=\xff", many):
+        assert read(refused) is None
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"status=Paid&Status=Cancelled&hash=1",
-        b"hash=1&HASH=2",
-        b"status=\xff",
-        b"&".join(b"f%d=1" % place for place in range(FIELDS_MAX + 1)),
-    ],
-)
-def test_a_body_that_can_be_read_in_two_ways_or_not_at_all_is_refused_whole(body: bytes) -> None:
-    assert read(body) is None
+def test_a_status_means_what_paynow_says() -> None:
+    meanings = {
+        Meaning.OPEN: ("Created", "Sent"),
+        Meaning.PAID: ("Paid", "PAID", "Awaiting Delivery", "awaiting delivery", "Delivered"),
+        Meaning.CANCELLED: ("Cancelled",),
+        Meaning.FAILED: ("Failed",),
+        Meaning.TAKEN_BACK: ("Disputed", "Refunded"),
+        None: ("Ok", "Error", "NotFound", "Paid?", ""),
+    }
+    for meaning, statuses in meanings.items():
+        assert {meaning_of(status) for status in statuses} == {meaning}
 
 
-@pytest.mark.parametrize(
-    ("status", "meaning"),
-    [
-        ("Created", Meaning.OPEN),
-        ("Sent", Meaning.OPEN),
-        ("Paid", Meaning.PAID),
-        ("PAID", Meaning.PAID),
-        ("Awaiting Delivery", Meaning.PAID),
-        ("awaiting delivery", Meaning.PAID),
-        ("Delivered", Meaning.PAID),
-        ("Cancelled", Meaning.CANCELLED),
-        ("Failed", Meaning.FAILED),
-        ("Disputed", Meaning.TAKEN_BACK),
-        ("Refunded", Meaning.TAKEN_BACK),
-        ("Ok", None),
-        ("Error", None),
-        ("NotFound", None),
-        ("Paid?", None),
-        ("", None),
-    ],
-)
-def test_a_status_means_what_paynow_says(status: str, meaning: Meaning | None) -> None:
-    assert meaning_of(status) is meaning
+def test_amounts_are_read_and_nothing_else() -> None:
+    for text, amount in (("5.00", "5"), ("5", "5"), ("0.5", "0.5"), ("12.3400", "12.34")):
+        assert read_amount(text) == Decimal(amount)
+    for text in ("", "-5.00", "+5", "5,00", "5e3", "NaN", " 5", "\u0665", "1" * 11, "5.00 USD", "."):
+        assert read_amount(text) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "amount"), [("5.00", "5"), ("5", "5"), ("0.5", "0.5"), ("12.3400", "12.34")]
-)
-def test_amounts_are_read(text: str, amount: str) -> None:
-    assert read_amount(text) == Decimal(amount)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "-5.00", "+5", "5,00", "5e3", "NaN", " 5", "\u0665", "1" * 11, "5.00 USD", "."]
-)
-def test_what_is_no_amount_is_not_read(text: str) -> None:
-    assert read_amount(text) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "at"),
-    [
+def test_a_code_expires_by_the_clock_of_harare() -> None:
+    for text, at in (
         ("5-Nov-2026 14:30", datetime(2026, 11, 5, 12, 30, tzinfo=UTC)),
         ("15-NOV-2026 01:05", datetime(2026, 11, 14, 23, 5, tzinfo=UTC)),
         ("1-Sept-2026 00:00", datetime(2026, 8, 31, 22, 0, tzinfo=UTC)),
-    ],
-)
-def test_a_code_expires_by_the_clock_of_harare(text: str, at: datetime) -> None:
-    assert read_expiry(text) == at
-
-
-@pytest.mark.parametrize("text", ["", "soon", "31-Feb-2026 10:00", "5-Foo-2026 10:00", "5-Nov-2026 25:00"])
-def test_what_is_no_time_is_not_read(text: str) -> None:
-    assert read_expiry(text) is None
+    ):
+        assert read_expiry(text) == at
+    for text in ("", "soon", "31-Feb-2026 10:00", "5-Foo-2026 10:00", "5-Nov-2026 25:00"):
+        assert read_expiry(text) is None

@@ -24,9 +24,9 @@ from tumira.topups.states import (
     Currency,
     Expired,
     FailureReason,
-    InDoubt,
     NotPaid,
     Paid,
+    PaymentInDoubt,
     ProviderAnswer,
     Reversed,
     StillPending,
@@ -89,7 +89,7 @@ def test_a_providers_word_differs_from_ours_exactly_where_money_does(place: int,
 
 def test_a_provider_that_does_not_answer_is_no_difference() -> None:
     for state in TopUpState:
-        for answer in (InDoubt("no answer"), Unreachable("no answer")):
+        for answer in (PaymentInDoubt("no answer"), Unreachable("no answer")):
             assert compare_with_provider(ours(state), answer) == Unanswered(TOP, "no answer")
 
 

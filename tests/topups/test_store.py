@@ -3,7 +3,7 @@
 import itertools
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -13,7 +13,6 @@ import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from tests.support.postgres.databases import clone
 from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.batchers import broken_promises
 from tumira.accounts import store as accounts
@@ -28,10 +27,10 @@ from tumira.topups.states import (
     Currency,
     Expired,
     FailureReason,
-    InDoubt,
     Method,
     NotPaid,
     Paid,
+    PaymentInDoubt,
     ProviderAnswer,
     Reversed,
     StillPending,
@@ -47,12 +46,6 @@ FIVE: Final = Decimal(5)
 OPENING: Final = Decimal(100)
 
 _references: Final = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def url(server_url: str) -> Iterator[str]:
-    with clone(server_url) as made:
-        yield made
 
 
 @pytest_asyncio.fixture
@@ -128,7 +121,7 @@ async def moved(database: Database, top_up_id: TopUpId) -> tuple[Decimal, Decima
 WAYS: Final[dict[TopUpState, Sequence[ProviderAnswer]]] = {
     TopUpState.STARTED: [],
     TopUpState.PENDING: [StillPending()],
-    TopUpState.DOUBT: [InDoubt("no answer")],
+    TopUpState.DOUBT: [PaymentInDoubt("no answer")],
     TopUpState.CREDITED: [Paid("given", FIVE)],
     TopUpState.FAILED: [NotPaid(FailureReason.DECLINED, "no money")],
     TopUpState.EXPIRED: [Expired()],
@@ -140,9 +133,9 @@ NEWS: Final[dict[str, ProviderAnswer]] = {
     "paid another amount": Paid("given", Decimal(50)),
     "refused": NotPaid(FailureReason.CANCELLED, "cancelled"),
     "lapsed": Expired(),
-    "unclear": InDoubt("no answer"),
+    "unclear": PaymentInDoubt("no answer"),
     "silent": Unreachable("not reached"),
-    "unclear for good": InDoubt("no answer", is_last=True),
+    "unclear for good": PaymentInDoubt("no answer", is_last=True),
     "taken back": Reversed("refunded"),
 }
 OPEN_MOVES: Final = {
@@ -207,9 +200,9 @@ async def test_what_is_not_open_any_more_is_not_looked_at_and_what_is_open_is(
 ) -> None:
     words: Sequence[tuple[ProviderAnswer, bool]] = (
         (StillPending(), True),
-        (InDoubt("no answer"), True),
+        (PaymentInDoubt("no answer"), True),
         (Unreachable("not reached"), True),
-        (InDoubt("no answer", is_last=True), False),
+        (PaymentInDoubt("no answer", is_last=True), False),
         (NotPaid(FailureReason.DECLINED, "no"), False),
         (Expired(), False),
         (paid(), False),
@@ -226,7 +219,7 @@ async def test_what_a_provider_gave_us_is_kept_through_what_it_says_later(
 ) -> None:
     top_up_id = await start(database, caller)
     await settle(database, top_up_id, StillPending("9510", {"poll_url": "https://a", "instructions": "Dial"}))
-    await settle(database, top_up_id, InDoubt("no answer"))
+    await settle(database, top_up_id, PaymentInDoubt("no answer"))
     await settle(database, top_up_id, StillPending(None, {"instructions": "Dial again"}))
     found = await read(database, top_up_id)
     assert found.kept == {"poll_url": "https://a", "instructions": "Dial again"}
@@ -333,7 +326,7 @@ async def test_the_operator_decides_a_doubt_either_way_and_nothing_else(
 ) -> None:
     doubts = [await start(database, caller) for _ in range(2)]
     for one in doubts:
-        await settle(database, one, InDoubt("no answer", is_last=True))
+        await settle(database, one, PaymentInDoubt("no answer", is_last=True))
 
     credited = (await decide(database, doubts[0], Decimal("4.50"))).top_up
     failed = (await decide(database, doubts[1], None)).top_up
@@ -363,8 +356,8 @@ async def test_a_pin_is_kept_while_it_may_be_needed_and_no_longer(
     sealed = Seal("secret").close("1234567890123456")
     for answer, is_kept in (
         (StillPending(), True),
-        (InDoubt("no answer"), True),
-        (InDoubt("no answer", is_last=True), False),
+        (PaymentInDoubt("no answer"), True),
+        (PaymentInDoubt("no answer", is_last=True), False),
         (NotPaid(FailureReason.VOUCHER_NOT_VALID, "used"), False),
         (Paid("pin-kept", Decimal(100), b"change"), False),
     ):
@@ -427,7 +420,7 @@ WORDS: Final = some.one_of(
     ),
     some.just(NotPaid(FailureReason.DECLINED, "no")),
     some.just(Expired()),
-    some.builds(InDoubt, some.just("?"), is_last=some.booleans()),
+    some.builds(PaymentInDoubt, some.just("?"), is_last=some.booleans()),
     some.just(Unreachable("?")),
     some.just(Reversed("back")),
 )
@@ -501,7 +494,10 @@ async def live_through(
 async def test_what_waits_for_too_long_is_given_up_or_shown_to_the_operator(
     database: Database, caller: Caller
 ) -> None:
-    for answer, state in ((StillPending(), TopUpState.EXPIRED), (InDoubt("no answer"), TopUpState.DOUBT)):
+    for answer, state in (
+        (StillPending(), TopUpState.EXPIRED),
+        (PaymentInDoubt("no answer"), TopUpState.DOUBT),
+    ):
         top_up_id = await start(database, caller)
         async with database.connection() as connection:
             await connection.execute(

@@ -1,12 +1,11 @@
 """PINs and codes are read as people type them, and the answers of issuers strictly."""
 
-import json
+from collections.abc import Sequence
 from decimal import Decimal
 from hashlib import sha256
 from typing import Any
 
-import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tumira.topups import voucher_pins
@@ -47,21 +46,8 @@ def test_a_pin_is_read_with_what_people_put_between_its_digits() -> None:
         assert read_pin(Issuer.BLU, text) == "1234567890123456"
         assert read_pin(Issuer.OTT, text) is None
     assert read_pin(Issuer.OTT, "123 456 789 012") == "123456789012"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "12345678901234567",
-        "123456789012345",
-        "123456789012345x",
-        "\u0661" * 16,
-        "1234567890123456" + " " * 1000,
-    ],
-)
-def test_what_cannot_be_a_pin_is_none(text: str) -> None:
-    assert read_pin(Issuer.ONE_VOUCHER, text) is None
+    for text in ("", "1" * 17, "1" * 15, "1" * 15 + "x", "\u0661" * 16, "1" * 16 + " " * 1000):
+        assert read_pin(Issuer.ONE_VOUCHER, text) is None
 
 
 @given(st.text(max_size=40), st.sampled_from(Issuer))
@@ -86,12 +72,9 @@ def test_a_code_is_read_however_it_was_copied() -> None:
         assert read_pin(Issuer.OWN, text) == code
     for text in ("TMR-U123-4567-89AB-CDEF", written[:-1], written + "0", "XYZ-0123-4567-89AB-CDEF", ""):
         assert read_pin(Issuer.OWN, text) is None
-
-
-def test_a_code_that_begins_like_the_prefix_is_still_itself() -> None:
+    # One that begins like the prefix is still itself.
     code = "TMR3456789ABCDEF"
-    assert read_pin(Issuer.OWN, code) == code
-    assert read_pin(Issuer.OWN, voucher_pins.write_code(code)) == code
+    assert read_pin(Issuer.OWN, code) == read_pin(Issuer.OWN, voucher_pins.write_code(code)) == code
 
 
 def test_new_codes_are_written_read_and_hashed_alike() -> None:
@@ -117,71 +100,36 @@ def test_change_comes_back_as_it_was_written_and_is_not_shown_by_accident() -> N
         assert voucher_pins.read_change(text) is None
 
 
-@pytest.mark.parametrize(
-    ("value", "rand"),
-    [
+def test_amounts_in_rand_are_read_to_the_cent_and_nothing_else() -> None:
+    read: Sequence[tuple[Any, str]] = (
         ("90.00", "90.00"),
         ("30.0000", "30.00"),
         ("1,000.00", "1000.00"),
         ("1,234,567.8900", "1234567.89"),
         (150, "150.00"),
         (Decimal("99.5"), "99.50"),
-    ],
-)
-def test_amounts_in_rand_are_read_to_the_cent(value: Any, rand: str) -> None:
-    assert voucher.read_rand(value) == Decimal(rand)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        "30.0050",
-        "0.0001",
-        "0",
-        "",
-        "-1",
-        "1,00.00",
-        "10,00",
-        "1e3",
-        "NaN",
-        "\u0663\u0660",
-        None,
-        True,
-        30.5,
-        [],
-        "9" * 30,
-    ],
-)
-def test_what_is_no_amount_to_the_cent_is_none(value: Any) -> None:
-    assert voucher.read_rand(value) is None
-
-
-def test_cents_are_whole_and_above_nothing() -> None:
-    assert voucher.read_cents(15_000) == Decimal("150.00")
-    assert voucher.read_cents("15000") == Decimal("150.00")
+    )
+    for value, rand in read:
+        assert voucher.read_rand(value) == Decimal(rand)
+    texts = ("30.0050", "0.0001", "0", "", "-1", "1,00.00", "10,00", "1e3", "NaN", "\u0663\u0660", "9" * 30)
+    for value in (*texts, None, True, 30.5, []):
+        assert voucher.read_rand(value) is None
+    assert voucher.read_cents(15_000) == voucher.read_cents("15000") == Decimal("150.00")
     for value in (0, -1, True, "", "1.5", Decimal("150.5"), None, 10**12):
         assert voucher.read_cents(value) is None
-
-
-def test_yes_is_a_word_or_a_truth_value() -> None:
     assert all(voucher.is_true(value) for value in ("true", "True", " TRUE ", True))
     assert not any(voucher.is_true(value) for value in ("false", "", "1", 1, None, "yes", [True]))
 
 
 @given(st.binary(max_size=200))
+@example(b"[" * 500_000)
 def test_whatever_is_answered_is_read_as_an_object(body: bytes) -> None:
     assert isinstance(voucher.read_object(body), dict)
 
 
-def test_an_answer_that_is_nested_too_deeply_says_nothing() -> None:
-    assert voucher.read_object(b"[" * 500_000) == {}
-    assert voucher.read_object(b'{"amount": 1.50}') == {"amount": Decimal("1.50")}
-
-
 def test_an_issuers_words_show_no_pin() -> None:
     pin = "1234567890123456"
-    told = json.loads(json.dumps({"message": f"Voucher {pin}\nunknown \u0661"}))
-    assert voucher.mask(told["message"]) == f"Voucher {'#' * 16} unknown #"
+    assert voucher.mask(f"Voucher {pin}\nunknown \u0661") == f"Voucher {'#' * 16} unknown #"
     assert voucher.mask(None) == ""
     assert voucher.read_reference(f"R{pin}", pin, "ours") == "ours"
     assert voucher.read_reference(70_000_001, pin, "ours") == "70000001"

@@ -12,7 +12,7 @@ from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, TOP_UP, write_id
 from tumira.postgres.pool import Database
 from tumira.topups.providers.registry import open_providers
-from tumira.topups.reconcile import Period, Reconciler, ReconcileReport
+from tumira.topups.reconcile import Reconciler, ReconcileReport
 from tumira.topups.reconcile_rules import Difference
 from tumira.topups.states import Method
 
@@ -56,7 +56,7 @@ async def reconcile(
     try:
         reconciler = Reconciler(database, settings.payments, providers, tell)
         report = await reconciler.compare(
-            Period(local_midnight(first), local_midnight(last + timedelta(days=1))), ways
+            local_midnight(first), local_midnight(last + timedelta(days=1)), ways
         )
     finally:
         for provider in providers.values():

@@ -35,7 +35,9 @@ def screen(*, text: str | None) -> None:
     elif wants_json():
         _write_line(_screened(text))
     else:
-        show(_for_people(_screened(text)))
+        screened = _screened(text)
+        words = [f"“{reason['words']}” ({reason['category']})" for reason in screened["reasons"]]
+        show({**screened, "reasons": words or None, "drop": " ".join(screened["drop"]) or None})
 
 
 def _answer_lines(answer: Callable[[str], Mapping[str, Any]]) -> None:
@@ -77,8 +79,3 @@ def _screened(text: str) -> Mapping[str, Any]:
         "reasons": show_reasons(verdict.reasons),
         "drop": list(verdict.drop),
     }
-
-
-def _for_people(screened: Mapping[str, Any]) -> Mapping[str, Any]:
-    words = [f"“{reason['words']}” ({reason['category']})" for reason in screened["reasons"]]
-    return {**screened, "reasons": words or None, "drop": " ".join(screened["drop"]) or None}

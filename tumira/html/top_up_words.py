@@ -8,7 +8,8 @@ from typing import Final, assert_never
 from tumira.html.page import write_usd
 from tumira.topups.providers.paynow_messages import PAID_WITH, Wallet
 from tumira.topups.reconcile_rules import write_exact
-from tumira.topups.states import Currency, FailureReason, Method, TopUp, TopUpState
+from tumira.topups.states import TOP_UP_MIN, Currency, FailureReason, Method, TopUp, TopUpState
+from tumira.topups.usdt.deposit_rules import Deposit, DepositState
 from tumira.topups.voucher_pins import Issuer
 
 _METHODS: Final[Mapping[str, str]] = {Method.PAYNOW: "Paynow", Method.USDT: "USDT", Method.VOUCHER: "Voucher"}
@@ -102,6 +103,20 @@ def cannot_be_paid(top_up: TopUp) -> bool:
 def state_of(top_up: TopUp) -> tuple[str, str]:
     """Return what a top-up's state is called, and which of the badges' looks it has."""
     return ("answer lost", "unconfirmed") if cannot_be_paid(top_up) else STATES[top_up.state]
+
+
+def deposit_state_of(deposit: Deposit, confirmations: int) -> tuple[str, str]:
+    """Return what a deposit's state is called, and which of the badges' looks it has."""
+    match deposit.state:
+        case DepositState.SEEN:
+            seen = min(deposit.depth, confirmations)
+            return f"seen, {seen} of {confirmations} confirmations", "sending"
+        case DepositState.FINAL:
+            return f"held until US${TOP_UP_MIN}", "unconfirmed"
+        case DepositState.CREDITED:
+            return "credited", "completed"
+        case DepositState.ORPHANED:
+            return "gone from the network", "expired"
 
 
 def told(top_up: TopUp) -> str:

@@ -27,7 +27,7 @@ from tumira.topups.reconcile_rules import (
     compare_with_transfers,
     compare_with_voucher,
 )
-from tumira.topups.states import InDoubt, Method, ProviderAnswer, TopUp, TopUpState, Unreachable
+from tumira.topups.states import Method, PaymentInDoubt, ProviderAnswer, TopUp, TopUpState, Unreachable
 from tumira.topups.usdt import deposits
 from tumira.topups.usdt import store as usdt_store
 from tumira.topups.usdt.chain import blocks_between, deposits_on_chain
@@ -48,12 +48,6 @@ _POLLABLE: Final = frozenset({"paynow", "ott"})
 _OWN: Final = "own"
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Period:
-    since: datetime
-    before: datetime
 
 
 @dataclass(slots=True)
@@ -88,16 +82,17 @@ class Reconciler:
         # Failures in a row, by provider.
         self._failures: Counter[str] = Counter()
 
-    async def compare(self, period: Period, methods: Collection[Method]) -> ReconcileReport:
+    async def compare(self, since: datetime, until: datetime, methods: Collection[Method]) -> ReconcileReport:
+        """Compare the top-ups and deposits of a period, whose end is not part of it."""
         report = ReconcileReport()
-        before = first_id(_ms(period.before))
+        before = first_id(_ms(until))
         while True:
             async with self._database.connection() as connection:
                 page = await top_ups.list_latest(
                     connection,
                     PAGE,
                     methods=list(methods),
-                    since=first_id(_ms(period.since)),
+                    since=first_id(_ms(since)),
                     before=before,
                 )
             if not page:
@@ -108,7 +103,7 @@ class Reconciler:
             await self._compare_with_providers(report, page)
         self._report_skipped(report)
         if Method.USDT in methods:
-            await self._compare_chain(report, period)
+            await self._compare_chain(report, since, until)
         return report
 
     async def _compare_books(self, report: ReconcileReport, page: Sequence[TopUp]) -> None:
@@ -163,7 +158,7 @@ class Reconciler:
                 self._failures[key] += 1
                 return None
             answer = await _poll(self._providers[key], top_up, self._database.clock.now())
-        if not isinstance(answer, InDoubt | Unreachable):
+        if not isinstance(answer, PaymentInDoubt | Unreachable):
             self._failures[key] = 0
         elif not _may_be_unknown(top_up):
             self._failures[key] += 1
@@ -182,7 +177,7 @@ class Reconciler:
                 )
                 report.unknown.append(Unanswered(None, problem))
 
-    async def _compare_chain(self, report: ReconcileReport, period: Period) -> None:
+    async def _compare_chain(self, report: ReconcileReport, since: datetime, until: datetime) -> None:
         """Compare our deposits with those on the chain, as far as a worker has read it."""
         owners = await self._addresses()
         if not owners:
@@ -198,7 +193,7 @@ class Reconciler:
             report.unknown.append(Unanswered(None, "no worker has read the chain yet"))
             return
         try:
-            first, last = await blocks_between(usdt, period.since, period.before)
+            first, last = await blocks_between(usdt, since, until)
             read = cursor.block_number
             if last - read > BEHIND_MAX:
                 problem = (

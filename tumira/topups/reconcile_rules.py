@@ -12,9 +12,9 @@ from tumira.topups.states import (
     OPEN_STATES,
     Currency,
     Expired,
-    InDoubt,
     NotPaid,
     Paid,
+    PaymentInDoubt,
     ProviderAnswer,
     Reversed,
     StillPending,
@@ -83,7 +83,7 @@ ASK_CHAIN: Final = (
 def compare_with_provider(ours: TopUp, theirs: ProviderAnswer) -> Difference | Unanswered | None:
     """Return where a provider's answer differs from our record; None where it does not."""
     match theirs:
-        case InDoubt() | Unreachable():
+        case PaymentInDoubt() | Unreachable():
             return Unanswered(ours.id, theirs.problem)
         case Paid():
             return _compare_paid(ours, theirs)

@@ -29,10 +29,10 @@ from tumira.topups.states import (
     Currency,
     Expired,
     FailureReason,
-    InDoubt,
     Method,
     NotPaid,
     Paid,
+    PaymentInDoubt,
     ProviderAnswer,
     Reversed,
     StillPending,
@@ -74,7 +74,7 @@ async def settle(
         # Another credited top-up has the same reference: one of the two is wrong.
         assert isinstance(answer, Paid)
         problem = f"{answer.provider_reference} was credited for another top-up already"
-        doubt = InDoubt(problem, is_last=True, sealed_change=answer.sealed_change)
+        doubt = PaymentInDoubt(problem, is_last=True, sealed_change=answer.sealed_change)
         return await _settle(database, top_up_id, doubt, leased_until)
 
 
@@ -93,8 +93,10 @@ async def settle_in(
 ) -> Settled:
     """Apply an answer to a locked top-up, in the transaction that holds the lock."""
     now = await clock.read_now(connection)
-    step = _step(before, answer, now)
-    if step is None:
+    step = _wanted(before, answer, now)
+    is_same_and_open = step.state is before.state and before.state in rules.OPEN_STATES
+    if not is_same_and_open and not may_move(before.state, step.state):
+        # It comes too late to change anything.
         await _leave(connection, before, answer, now, is_overtaken=is_overtaken)
         return Settled(before.state, before)
     await _carry_out(connection, before, replace(step, keeps_due=is_overtaken))
@@ -112,7 +114,7 @@ async def _leave(
     if is_overtaken:
         return
     is_over = before.finished_at is not None and now - before.finished_at > LOOKED_AFTER_FOR
-    may_tell = isinstance(answer, Unreachable) or (isinstance(answer, InDoubt) and not answer.is_last)
+    may_tell = isinstance(answer, Unreachable) or (isinstance(answer, PaymentInDoubt) and not answer.is_last)
     # A notice said that something changed, and the poll has not told yet what.
     asks_again = before.state is not TopUpState.REVERSED and may_tell and not is_over
     wait_s = poll_delay_s(max(1, before.tries)) if asks_again else None
@@ -136,13 +138,6 @@ async def _carry_out(connection: Connection, before: TopUp, step: TopUpUpdate) -
         await top_ups.credit(connection, before.account_id, before.id, before.method, step.amount)
 
 
-def _step(before: TopUp, answer: ProviderAnswer, now: datetime) -> TopUpUpdate | None:
-    """Return the update of a top-up, or None where the answer comes too late to change anything."""
-    step = _wanted(before, answer, now)
-    is_same_and_open = step.state is before.state and before.state in rules.OPEN_STATES
-    return step if is_same_and_open or may_move(before.state, step.state) else None
-
-
 def _wanted(before: TopUp, answer: ProviderAnswer, now: datetime) -> TopUpUpdate:
     is_over = now - before.created_at > OPEN_FOR
     wait_s = poll_delay_s(max(1, before.tries))
@@ -163,7 +158,7 @@ def _wanted(before: TopUp, answer: ProviderAnswer, now: datetime) -> TopUpUpdate
             return TopUpUpdate(TopUpState.FAILED, reason=answer.reason, problem=answer.problem)
         case Expired():
             return TopUpUpdate(TopUpState.EXPIRED)
-        case InDoubt():
+        case PaymentInDoubt():
             asks_again = not answer.is_last and not is_over
             return TopUpUpdate(
                 TopUpState.DOUBT,

@@ -8,7 +8,7 @@ voucher of ours that is unknown, used, void or expired.
 import math
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import ROUND_UP, Decimal
@@ -20,7 +20,7 @@ from tumira.accounts import store as accounts
 from tumira.accounts.store import Account
 from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import VOUCHER, AccountId, TopUpId, first_id, new_id, write_id
-from tumira.core.settings.payments import Payments
+from tumira.core.settings.payments import Blu, OneVoucher, Ott, Payments
 from tumira.identity.store import logins
 from tumira.postgres import clock
 from tumira.postgres.connection import Connection
@@ -212,7 +212,7 @@ async def _deposit_address(connection: Connection, key: ExtendedKey, account_id:
 
 async def list_issuers(connection: Connection, payments: Payments) -> Sequence[Issuer]:
     """Return whose vouchers can be redeemed here; our own once there are any."""
-    found = [issuer for issuer in Issuer if _secret_of(payments, issuer) is not None]
+    found = [issuer for issuer in Issuer if secret_of(payments, issuer) is not None]
     return [*found, Issuer.OWN] if await vouchers.have_any(connection) else found
 
 
@@ -232,7 +232,7 @@ async def start_voucher(
     A second call with the same `top_up_id` finds what the first one started.
     """
     top_up_id = top_up_id or TopUpId(new_id(time.time_ns() // 1_000_000))
-    secret = _secret_of(payments, issuer)
+    secret = secret_of(payments, issuer)
     if issuer is not Issuer.OWN and (secret is None or payments.zar_rate is None):
         raise FieldError("provider", f"No {issuer.title} can be redeemed here; choose another way to pay.")
     number = read_pin(issuer, pin)
@@ -350,11 +350,12 @@ def _how_it_looks(issuer: Issuer) -> str:
     return f"The PIN of a {issuer.title} has {issuer.pin_length} digits; check it and try again."
 
 
-def _secret_of(payments: Payments, issuer: Issuer) -> str | None:
+def secret_of(payments: Payments, issuer: str) -> str | None:
     """Return the secret that encrypts an issuer's PINs; None where the issuer is not configured."""
-    settings = {
+    known: Mapping[str, OneVoucher | Ott | Blu | None] = {
         Issuer.ONE_VOUCHER: payments.one_voucher,
         Issuer.OTT: payments.ott,
         Issuer.BLU: payments.blu,
-    }.get(issuer)
+    }
+    settings = known.get(issuer)
     return None if settings is None else settings.secret

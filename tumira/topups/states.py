@@ -160,7 +160,7 @@ class Expired:
 
 
 @dataclass(frozen=True, slots=True)
-class InDoubt:
+class PaymentInDoubt:
     """The provider may have taken the money; with `is_last`, polling again would tell nothing more."""
 
     problem: str
@@ -183,7 +183,7 @@ class Reversed:
     problem: str
 
 
-ProviderAnswer = StillPending | Paid | NotPaid | Expired | InDoubt | Unreachable | Reversed
+ProviderAnswer = StillPending | Paid | NotPaid | Expired | PaymentInDoubt | Unreachable | Reversed
 
 
 def to_usd(paid: Decimal, rate: Decimal) -> Decimal:

@@ -20,9 +20,9 @@ from tumira.topups.providers import Provider
 from tumira.topups.settle import Settled, settle
 from tumira.topups.states import (
     FailureReason,
-    InDoubt,
     Method,
     NotPaid,
+    PaymentInDoubt,
     ProviderAnswer,
     TopUp,
     TopUpState,
@@ -91,7 +91,7 @@ class TopUpWorker:
             answer = await self._call(claimed, start_before)
         except Exception as error:  # noqa: BLE001 - our own bug; the call may have been made, so it is in doubt
             _log.error("top-up failed", top_up=name, exc_info=error)
-            answer = InDoubt(f"asking failed here: {type(error).__name__}")
+            answer = PaymentInDoubt(f"asking failed here: {type(error).__name__}")
         for _ in range(_RECORD_TRIES_MAX):
             try:
                 settled = await settle(
@@ -109,7 +109,11 @@ class TopUpWorker:
         provider = self._providers.get(key)
         if provider is None:
             problem = f"{key} is not set up here"
-            return InDoubt(problem) if claimed.was_asked else NotPaid(FailureReason.NOT_CONFIGURED, problem)
+            return (
+                PaymentInDoubt(problem)
+                if claimed.was_asked
+                else NotPaid(FailureReason.NOT_CONFIGURED, problem)
+            )
         if not claimed.was_asked and asyncio.get_running_loop().time() > start_before:
             # This process was suspended: another worker may poll it as lost, so the money is not asked for.
             return Unreachable("it was not asked for in time")
@@ -119,7 +123,7 @@ class TopUpWorker:
                     return await provider.poll(claimed.top_up, self._database.clock.now())
                 return await provider.start(claimed.top_up)
         except TimeoutError:
-            return InDoubt(f"no answer within {CALL_S:.0f} seconds")
+            return PaymentInDoubt(f"no answer within {CALL_S:.0f} seconds")
 
     async def _stop(self) -> None:
         calls = list(self._calls)

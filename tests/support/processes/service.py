@@ -171,19 +171,24 @@ async def new_caller(
 ) -> Caller:
     database = Database(url, connections_max=1)
     try:
-        account = await open_account(
-            database,
-            phone=f"+2637712{next(_phones)}",
-            name="Test",
-            business="Test",
-            balance=Decimal(balance),
-            rate_limit=rate,
-            actor="test",
-        )
-        key_id, key = await create_key(database, account.id, "test", scopes)
+        account_id = await new_account(database, balance, rate)
+        key_id, key = await create_key(database, account_id, "test", scopes)
     finally:
         await database.close()
-    return Caller(account.id, write_id(ACCOUNT, account.id), write_id(KEY, key_id), key)
+    return Caller(account_id, write_id(ACCOUNT, account_id), write_id(KEY, key_id), key)
+
+
+async def new_account(database: Database, balance: str = "0", rate: int = 600) -> AccountId:
+    opened = await open_account(
+        database,
+        phone=f"+2637712{next(_phones)}",
+        name="Test",
+        business="Test",
+        balance=Decimal(balance),
+        rate_limit=rate,
+        actor="test",
+    )
+    return opened.id
 
 
 @contextmanager

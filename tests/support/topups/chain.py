@@ -1,11 +1,6 @@
-"""A chain of its own for tests, run by Hardhat, behind providers that misbehave.
+"""A real chain of its own for tests, run by Hardhat; every payment is a block of its own.
 
-    with run_chain() as chain, run_provider(chain) as provider:
-        tx_hash = chain.pay(address, 5 * USDT)
-        provider.behaviours = [RangeLimit(10)]
-        ...  # read the chain at provider.url
-
-Every payment is a block of its own. What the providers do wrong is in `chain_behaviours.py`.
+It takes long to start, so only what the chain itself decides is shown on it: the rest on `fake_chain.py`.
 """
 
 import json
@@ -39,36 +34,16 @@ class RpcError(Exception):
     pass
 
 
-def ask(client: httpx.Client, url: str, method: str, *parameters: Any) -> Any:
-    call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}
-    answer = client.post(url, json=call).json()
-    if "error" in answer:
-        raise RpcError(answer["error"]["message"])
-    return answer["result"]
+class AnyChain:
+    """What tests do with a chain, real or not."""
 
-
-@dataclass(slots=True)
-class LocalChain:
-    """A running chain with tokens on it: ours, another of the same kind, and one with six decimals."""
-
-    url: str
-    client: httpx.Client
-    contracts: Mapping[str, Any]
-    payer: str = ""
-    hasty_payer: str = ""
-    token: str = ""
-    other_token: str = ""
-    six_decimals: str = ""
-    purse: str = ""
+    __slots__ = ()
 
     def ask(self, method: str, *parameters: Any) -> Any:
-        return ask(self.client, self.url, method, *parameters)
+        raise NotImplementedError
 
     def head(self) -> int:
         return int(self.ask("eth_blockNumber"), 16)
-
-    def block_hash(self, number: int) -> str:
-        return str(self.block(hex(number))["hash"])
 
     def block(self, number: str) -> Any:
         is_whole = False
@@ -83,6 +58,27 @@ class LocalChain:
 
     def revert(self, snapshot: str) -> None:
         assert self.ask("evm_revert", snapshot) is True
+
+
+@dataclass(slots=True)
+class LocalChain(AnyChain):
+    """A running chain with tokens on it: ours, and another of the same kind."""
+
+    url: str
+    client: httpx.Client
+    contracts: Mapping[str, Any]
+    payer: str = ""
+    hasty_payer: str = ""
+    token: str = ""
+    other_token: str = ""
+    purse: str = ""
+
+    def ask(self, method: str, *parameters: Any) -> Any:
+        call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}
+        answer = self.client.post(self.url, json=call).json()
+        if "error" in answer:
+            raise RpcError(answer["error"]["message"])
+        return answer["result"]
 
     @contextmanager
     def one_block(self) -> Iterator[None]:
@@ -158,7 +154,6 @@ def run_chain() -> Iterator[LocalChain]:
             chain.hasty_payer, chain.payer = chain.ask("eth_accounts")[-2:]
             chain.token = chain.deploy("Token", 18)
             chain.other_token = chain.deploy("Token", 18)
-            chain.six_decimals = chain.deploy("Token", 6)
             chain.purse = chain.deploy("Purse")
             yield chain
     finally:

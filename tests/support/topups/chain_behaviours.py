@@ -2,17 +2,21 @@
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
-from tests.support.topups.chain import LocalChain, RpcError
+from tests.support.topups.chain import AnyChain, RpcError
+from tests.support.topups.servers import listening
 
 ASKED_S: Final = 30
 
 _BLOCK: Final = "eth_getBlockByNumber"
+
+# Returns what is answered instead of a result; raises RpcError or HttpFault for no answer.
+Behaviour = Callable[[AnyChain, str, Sequence[Any], Any], Any]
 
 
 class HttpFault(Exception):  # noqa: N818 - what a provider does, and no error of ours
@@ -23,125 +27,81 @@ class HttpFault(Exception):  # noqa: N818 - what a provider does, and no error o
         self.status = status
 
 
-class Behaviour:
-    def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
-        """Return what is answered instead; raises RpcError or HttpFault for no answer."""
-        raise NotImplementedError
+def lags(blocks: int = 0, finalized: int = 0) -> Behaviour:
+    """Do not have the newest blocks, and call blocks final that are some blocks deeper."""
 
-
-@dataclass(slots=True)
-class Lags(Behaviour):
-    """Does not have the newest blocks, and calls blocks final that are some blocks deeper."""
-
-    blocks: int = 0
-    finalized: int = 0
-
-    def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
-        head = chain.head() - self.blocks
+    def change(chain: AnyChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
+        head = chain.head() - blocks
         if method == "eth_blockNumber":
             return hex(head)
         if method == _BLOCK and parameters[0] == "finalized":
-            return chain.block(hex(max(0, head - self.finalized)))
+            return chain.block(hex(max(0, head - finalized)))
         if method == _BLOCK and result is not None and int(result["number"], 16) > head:
             return None
         if method == "eth_getLogs":
             return [log for log in result if int(log["blockNumber"], 16) <= head]
         return result
 
-
-class NoFinality(Behaviour):
-    def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
-        del chain
-        if method == _BLOCK and parameters[0] == "finalized":
-            raise RpcError("invalid block tag")
-        return result
+    return change
 
 
-@dataclass(slots=True)
-class RangeLimit(Behaviour):
-    blocks: int
-    asked: list[int] = field(default_factory=list)
+def tells_no_finality(_chain: AnyChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
+    if method == _BLOCK and parameters[0] == "finalized":
+        raise RpcError("invalid block tag")
+    return result
 
-    def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
-        del chain
+
+def limits_range(blocks: int, asked: list[int] | None = None) -> Behaviour:
+    """Refuse larger ranges of blocks, and note in `asked` how large those were that were asked for."""
+
+    def change(_chain: AnyChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
         if method == "eth_getLogs":
             wanted = int(parameters[0]["toBlock"], 16) - int(parameters[0]["fromBlock"], 16) + 1
-            self.asked.append(wanted)
-            if wanted > self.blocks:
+            if asked is not None:
+                asked.append(wanted)
+            if wanted > blocks:
                 raise RpcError("query exceeds max block range")
         return result
 
+    return change
 
-@dataclass(slots=True)
-class Fails(Behaviour):
-    """Answers one method, or every method, with a status instead; None closes the connection."""
 
-    status: int | None = 500
-    method: str | None = None
+def fails(status: int | None = 500, method: str | None = None) -> Behaviour:
+    """Answer one method, or every method, with a status instead; None closes the connection."""
 
-    def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
-        del chain, parameters
-        if self.method in {None, method}:
-            raise HttpFault(self.status)
+    def change(_chain: AnyChain, asked: str, _parameters: Sequence[Any], result: Any) -> Any:
+        if method in {None, asked}:
+            raise HttpFault(status)
         return result
 
-
-@dataclass(slots=True)
-class Hides(Behaviour):
-    tx_hash: str | None = None
-
-    def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
-        del chain, parameters
-        if method != "eth_getLogs":
-            return result
-        return [log for log in result if self.tx_hash not in {None, log["transactionHash"]}]
+    return change
 
 
-@dataclass(slots=True)
-class Invents(Behaviour):
-    """Reports a transfer that never happened, in an existing block."""
-
-    log: Mapping[str, Any]
-
-    def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
-        del chain
-        if method != "eth_getLogs":
-            return result
-        wanted = parameters[0]
-        number = int(self.log["blockNumber"], 16)
-        is_in = int(wanted["fromBlock"], 16) <= number <= int(wanted["toBlock"], 16)
-        return [*result, self.log] if is_in else result
+def alters_logs(change_logs: Callable[[Sequence[Mapping[str, Any]]], Any]) -> Behaviour:
+    return lambda _chain, method, _parameters, result: (
+        change_logs(result) if method == "eth_getLogs" else result
+    )
 
 
-@dataclass(slots=True)
-class Alters(Behaviour):
-    fields: Mapping[str, Any]
-
-    def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
-        del chain, parameters
-        return [{**log, **self.fields} for log in result] if method == "eth_getLogs" else result
+def hides(tx_hash: str | None = None) -> Behaviour:
+    return alters_logs(lambda logs: [log for log in logs if tx_hash not in {None, log["transactionHash"]}])
 
 
-@dataclass(slots=True)
-class Renames(Behaviour):
-    number: int
-    block_hash: str = "0x" + "ee" * 32
+def alters(fields: Mapping[str, Any]) -> Behaviour:
+    return alters_logs(lambda logs: [{**log, **fields} for log in logs])
 
-    def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
-        del chain, parameters
-        if method == _BLOCK and result is not None and int(result["number"], 16) == self.number:
-            return {**result, "hash": self.block_hash}
+
+def renames(number: int) -> Behaviour:
+    def change(_chain: AnyChain, method: str, _parameters: Sequence[Any], result: Any) -> Any:
+        if method == _BLOCK and result is not None and int(result["number"], 16) == number:
+            return {**result, "hash": "0x" + "ee" * 32}
         return result
 
+    return change
 
-@dataclass(slots=True)
-class Answers(Behaviour):
-    method: str
-    result: Any
 
-    def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
-        del chain, parameters
-        return self.result if method == self.method else result
+def answers(wanted: str, answer: Any) -> Behaviour:
+    return lambda _chain, method, _parameters, result: answer if method == wanted else result
 
 
 @dataclass(slots=True)
@@ -155,7 +115,7 @@ class FakeProvider:
 
 
 @contextmanager
-def run_provider(chain: LocalChain) -> Iterator[FakeProvider]:
+def run_provider(chain: AnyChain) -> Iterator[FakeProvider]:
     provider = FakeProvider("")
 
     def answer(call: Mapping[str, Any]) -> Any:
@@ -163,7 +123,7 @@ def run_provider(chain: LocalChain) -> Iterator[FakeProvider]:
         provider.asked.set()
         result = chain.ask(method, *parameters)
         for behaviour in provider.behaviours:
-            result = behaviour.change(chain, method, parameters, result)
+            result = behaviour(chain, method, parameters, result)
         return result
 
     class Handler(BaseHTTPRequestHandler):
@@ -194,18 +154,6 @@ def run_provider(chain: LocalChain) -> Iterator[FakeProvider]:
 
         def log_message(self, *_: Any) -> None: ...
 
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *_: Any) -> None:
-            """Ignore callers that hang up."""
-
-    with Server(("127.0.0.1", 0), Handler) as server:
-        provider.url = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield provider
-        finally:
-            server.shutdown()
-            thread.join()
+    with listening(Handler) as port:
+        provider.url = f"http://127.0.0.1:{port}"
+        yield provider

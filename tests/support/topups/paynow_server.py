@@ -27,7 +27,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, auto
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 from uuid import uuid4
@@ -35,6 +35,7 @@ from uuid import uuid4
 import httpx
 
 from tests.support.processes.service import NO_TLS
+from tests.support.topups.servers import listening
 from tumira.core.settings.payments import Paynow
 
 INTEGRATION_ID: Final = "1201"
@@ -429,26 +430,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-class _Listening(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def handle_error(self, *_arguments: object) -> None:
-        """Ignore broken connections: the tests break them on purpose."""
-
-
 @contextmanager
 def paynow_server() -> Iterator[PaynowServer]:
     class Handler(_Handler):
         pass
 
-    with _Listening(("127.0.0.1", 0), Handler) as listening:
-        paynow = Handler.paynow = PaynowServer(listening.server_address[1])
-        serving = threading.Thread(target=listening.serve_forever, args=(0.02,), daemon=True)
-        serving.start()
+    with listening(Handler) as port:
+        paynow = Handler.paynow = PaynowServer(port)
         try:
             yield paynow
         finally:
             paynow.close()
-            listening.shutdown()
-            serving.join()

@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import new_caller
 from tests.support.topups.chain import CHAIN_ID, LocalChain
 from tests.support.topups.chain_behaviours import Behaviour, FakeProvider, run_provider
+from tests.support.topups.fake_chain import FakeChain
 from tests.topups.test_addresses import XPUB
 from tumira.accounts import store as accounts
 from tumira.core.ids import AccountId, TopUpId
@@ -37,9 +38,12 @@ class Customer:
     top_up_id: TopUpId
 
 
+Chain = TypeVar("Chain", LocalChain, FakeChain)
+
+
 @dataclass(frozen=True, slots=True)
-class World:
-    chain: LocalChain
+class World(Generic[Chain]):
+    chain: Chain
     first: FakeProvider
     second: FakeProvider
     database: Database
@@ -120,7 +124,7 @@ async def watch(watcher: ChainWatcher) -> None:
 
 
 @contextmanager
-def build_world(chain: LocalChain, server_url: str) -> Iterator[World]:
+def build_world(chain: Chain, server_url: str) -> Iterator[World[Chain]]:
     with clone(server_url) as url, run_provider(chain) as first, run_provider(chain) as second:
         settings = Usdt(
             rpc_urls=(first.url, second.url),

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-SILENCE_S: Final = 60
+from tests.support.topups.servers import listening
+
 # What an issuer keeps back when it takes less than it is asked for.
 SPARED_CENTS: Final = 5_000
 HTML: Final = b"<html><body>Something went wrong</body></html>"
@@ -28,8 +29,7 @@ class Twist(StrEnum):
     CANCELLED = "cancelled"
     # R50 less is taken than was asked for; the rest comes back as a new voucher.
     PARTIAL = "partial"
-    # It is taken, and then no answer comes, for long or because the line is cut, or none that can be read.
-    SILENT = "silent"
+    # It is taken, and then no answer comes because the line is cut, or none that can be read.
     CUT = "cut"
     ERROR = "error"
     NONSENSE = "nonsense"
@@ -46,7 +46,6 @@ class Twist(StrEnum):
 BEFORE: Final = (Twist.CUT_BEFORE, Twist.ERROR_BEFORE, Twist.UNSURE_BEFORE)
 ONCE: Final = (
     *BEFORE,
-    Twist.SILENT,
     Twist.CUT,
     Twist.ERROR,
     Twist.NONSENSE,
@@ -65,10 +64,6 @@ class Fault(StrEnum):
 
 
 class CutError(Exception):
-    pass
-
-
-class SilentError(Exception):
     pass
 
 
@@ -128,7 +123,6 @@ class IssuerServer:
     redemptions: list[Redemption] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    stopping: threading.Event = field(default_factory=threading.Event)
     # Whether a reference that was used gets the answer that it got before.
     replays: bool = True
 
@@ -216,8 +210,6 @@ class IssuerServer:
     @staticmethod
     def _twisted(twist: Twist, unsure: Answer) -> Answer:
         match twist:
-            case Twist.SILENT:
-                raise SilentError
             case Twist.CUT | Twist.CUT_BEFORE:
                 raise CutError
             case Twist.NONSENSE:
@@ -229,40 +221,9 @@ class IssuerServer:
 
 
 @contextmanager
-def listening(issuer: IssuerServer) -> Iterator[None]:
-    server = _Server(("127.0.0.1", 0), _handler(issuer))
-    issuer.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
-        yield
-    finally:
-        issuer.stopping.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = False
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore callers that hang up."""
-
-
-def _handler(issuer: IssuerServer) -> type[BaseHTTPRequestHandler]:
+def run_issuer(issuer: IssuerServer) -> Iterator[None]:
     class Handler(BaseHTTPRequestHandler):
-        timeout = SILENCE_S
-
         def do_GET(self) -> None:
-            self._answer()
-
-        def do_POST(self) -> None:
-            self._answer()
-
-        def log_message(self, *_arguments: Any) -> None: ...
-
-        def _answer(self) -> None:
             parts = urlsplit(self.path)
             call = Call(
                 self.command,
@@ -277,13 +238,16 @@ def _handler(issuer: IssuerServer) -> type[BaseHTTPRequestHandler]:
                     answer = issuer.answer(call)
             except CutError:
                 return
-            except SilentError:
-                issuer.stopping.wait(SILENCE_S)
-                return
             self.send_response(answer.status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(answer.body)))
             self.end_headers()
             self.wfile.write(answer.body)
 
-    return Handler
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_arguments: Any) -> None: ...
+
+    with listening(Handler) as issuer.port:
+        yield

@@ -28,7 +28,7 @@ from tests.support.topups.voucher_issuer import (
     Redemption,
     Twist,
     as_json,
-    listening,
+    run_issuer,
 )
 from tumira.core.settings.payments import Payments, read_payments
 
@@ -282,5 +282,5 @@ def run_issuers() -> Iterator[Issuers]:
     issuers = Issuers(OneVoucherServer(), OttServer(), BluServer())
     with ExitStack() as stack:
         for issuer in issuers.each:
-            stack.enter_context(listening(issuer))
+            stack.enter_context(run_issuer(issuer))
         yield issuers

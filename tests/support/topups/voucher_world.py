@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from tests.support.processes.service import new_caller
+from tests.support.processes.service import new_account
 from tests.support.sending.batchers import broken_promises
 from tests.support.topups.voucher_issuer import IssuerServer
 from tests.support.topups.voucher_servers import Issuers
@@ -54,7 +54,7 @@ class VoucherWorld:
         }[issuer]
 
     async def new_account(self) -> AccountId:
-        return (await new_caller(self.database.url, balance="0")).id
+        return await new_account(self.database)
 
     async def start(
         self, account_id: AccountId, issuer: Issuer, pin: str, value: str | None = None
@@ -112,7 +112,6 @@ class VoucherWorld:
         """Compare the balance with what the issuer took from the account's only voucher."""
         balance = (await self.rows("SELECT balance FROM accounts WHERE id = $1", top_up.account_id))[0][0]
         assert balance == (taken / RATE).quantize(Decimal("0.0001"), ROUND_DOWN)
-        assert await broken_promises(self.database) == []
 
 
 @asynccontextmanager
@@ -130,6 +129,22 @@ async def open_world(url: str, issuers: Issuers, answer_s: float = ANSWER_S) -> 
     world = VoucherWorld(database, issuers, providers, TopUpWorker(database, providers))
     await world.rows("UPDATE top_ups SET due_at = NULL")
     yield world
+    assert await broken_promises(database) == []
     for provider in providers.values():
         await provider.close()
     await database.close()
+
+
+async def tables_with(database: Database, secrets: Sequence[str]) -> Sequence[str]:
+    """Return the tables that hold one of the secrets, as text or as octets."""
+    patterns = [f"%{one}%" for secret in secrets for one in (secret, secret.encode().hex())]
+    async with database.connection() as connection:
+        tables = await connection.fetch(
+            "SELECT oid::regclass::text FROM pg_class"
+            " WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition"
+        )
+        return [
+            table
+            for (table,) in tables
+            if await connection.fetch(f"SELECT FROM {table} t WHERE t::text ILIKE ANY($1)", patterns)
+        ]

@@ -1,7 +1,6 @@
 """Pay with USDT: the account's own address, and the deposits that arrived."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
@@ -13,36 +12,19 @@ from starlette.routing import Route
 from tumira.core import money
 from tumira.core.errors import OperatorError
 from tumira.core.settings.payments import Usdt
-from tumira.dashboard.pages.top_up import PAY_BY_USDT, path_of
+from tumira.dashboard.pages.top_up import PAY_BY_USDT, AmountForm, path_of
 from tumira.dashboard.session import VERIFY, CustomerSession, Services, private
-from tumira.html import qr_code
-from tumira.html.forms import TYPED_MAX, Form, TextField
+from tumira.html import qr_code, top_up_words
 from tumira.html.redirect import redirect
 from tumira.html.top_up_words import write_money
 from tumira.topups.start import start_usdt
 from tumira.topups.states import TOP_UP_MAX, TOP_UP_MIN, Currency
 from tumira.topups.usdt import deposits
 from tumira.topups.usdt.addresses import network_name, payment_link, with_checksum
-from tumira.topups.usdt.deposit_rules import Deposit, DepositState
 
 DEPOSITS_MAX: Final = 20
 
 _log: Final = structlog.get_logger()
-
-
-class AmountForm(Form):
-    amount = TextField(cut=TYPED_MAX)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A deposit as it is shown."""
-
-    deposit: Deposit
-    money: str
-    state: str
-    badge: str
-    path: str | None
 
 
 def routes(services: Services) -> Sequence[Route]:
@@ -94,7 +76,9 @@ async def _deposits(session: CustomerSession, usdt: Usdt) -> Mapping[str, Any]:
         found = await deposits.list_of_account(connection, account_id, DEPOSITS_MAX)
         outstanding = await deposits.add_up(connection, usdt.chain_id, account_id)
     return {
-        "lines": [_line(deposit, usdt.confirmations) for deposit in found],
+        "deposits": found,
+        "words": top_up_words,
+        "path_of": path_of,
         "held": write_money(outstanding.held, Currency.USDT) if outstanding.held else None,
         "missing": write_money(outstanding.missing, Currency.USDT),
         "is_enough": not outstanding.missing,
@@ -102,26 +86,6 @@ async def _deposits(session: CustomerSession, usdt: Usdt) -> Mapping[str, Any]:
         "balance": session.customer.balance,
         "smallest": TOP_UP_MIN,
     }
-
-
-def _line(deposit: Deposit, confirmations: int) -> Line:
-    match deposit.state:
-        case DepositState.SEEN:
-            seen = min(deposit.depth, confirmations)
-            state, badge = f"seen, {seen} of {confirmations} confirmations", "sending"
-        case DepositState.FINAL:
-            state, badge = f"held until US${TOP_UP_MIN}", "unconfirmed"
-        case DepositState.CREDITED:
-            state, badge = "credited", "completed"
-        case DepositState.ORPHANED:
-            state, badge = "gone from the network", "expired"
-    return Line(
-        deposit=deposit,
-        money=write_money(deposit.amount, Currency.USDT),
-        state=state,
-        badge=badge,
-        path=None if deposit.top_up_id is None else path_of(deposit.top_up_id),
-    )
 
 
 def _read_amount(given: str) -> tuple[Decimal | None, Mapping[str, str]]:

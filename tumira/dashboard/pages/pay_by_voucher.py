@@ -8,13 +8,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.core import money
-from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import TOP_UP, TopUpId
-from tumira.dashboard.pages.top_up import PAY_BY_VOUCHER, STALE, path_of, was_started
+from tumira.dashboard.pages.top_up import PAY_BY_VOUCHER, STALE, start_once
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html import top_up_words
 from tumira.html.forms import TYPED_MAX, Faults, Form, FormId, TextField, new_form_id
-from tumira.html.redirect import redirect
 from tumira.topups import start as start_voucher
 from tumira.topups.states import TOP_UP_MIN
 from tumira.topups.voucher_pins import TYPED_MAX as PIN_TYPED_MAX
@@ -92,22 +90,18 @@ async def redeem(session: CustomerSession) -> Response:
     form_id = TopUpId(form.form.data)
     if form.provider.data not in issuers:
         return _page(session, issuers, form.filled, {"provider": "Choose one of these."}, 422)
-    try:
-        top_up_id = await start_voucher.start_voucher(
-            session.database,
-            session.services.payments,
-            session.account_id,
-            Issuer(form.provider.data),
-            form.pin.data,
-            value=money.parse(form.value.data),
-            phone=form.phone.data or None,
-            top_up_id=form_id,
-        )
-    except OperatorError as error:
-        if await was_started(session.database, session.account_id, form_id):
-            return redirect(path_of(form_id))
-        return _page(session, issuers, form.filled, {_field_of(error): str(error)}, 422)
-    return redirect(path_of(top_up_id))
+    starting = start_voucher.start_voucher(
+        session.database,
+        session.services.payments,
+        session.account_id,
+        Issuer(form.provider.data),
+        form.pin.data,
+        value=money.parse(form.value.data),
+        phone=form.phone.data or None,
+        top_up_id=form_id,
+    )
+    outcome = await start_once(session, form, form_id, starting)
+    return outcome if isinstance(outcome, Response) else _page(session, issuers, form.filled, outcome, 422)
 
 
 async def _offered(session: CustomerSession) -> Sequence[Issuer]:
@@ -116,12 +110,3 @@ async def _offered(session: CustomerSession) -> Sequence[Issuer]:
     if not issuers:
         raise HTTPException(404, "You cannot pay with a voucher here")
     return issuers
-
-
-def _field_of(error: OperatorError) -> str:
-    """Return beside which field a fault stands; none is for the whole form."""
-    return (
-        error.field
-        if isinstance(error, FieldError) and error.field in {"provider", "value", "phone", "pin"}
-        else ""
-    )

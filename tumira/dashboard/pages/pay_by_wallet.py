@@ -9,13 +9,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.core import money
-from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import TOP_UP, TopUpId
 from tumira.dashboard.pages.landing import offers
-from tumira.dashboard.pages.top_up import AMOUNTS, PAY_BY_WALLET, STALE, path_of, was_started
+from tumira.dashboard.pages.top_up import AMOUNTS, PAY_BY_WALLET, STALE, start_once
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.forms import TYPED_MAX, Choice, Faults, Form, FormId, TextField, new_form_id
-from tumira.html.redirect import redirect
 from tumira.pricing.store import get_tariff
 from tumira.topups.providers.paynow_messages import Wallet
 from tumira.topups.start import start_paynow
@@ -76,30 +74,19 @@ async def pay(session: CustomerSession) -> Response:
     form_id = TopUpId(form.form.data)
     if form.faults:
         return await _page(session, form.filled, form.faults, 422)
-    try:
-        top_up_id = await start_paynow(
-            session.database,
-            session.services.payments,
-            session.account_id,
-            Wallet(form.wallet.data),
-            money.parse(form.amount.data),
-            form.phone.data or None,
-            top_up_id=form_id,
-        )
-    except OperatorError as error:
-        if await was_started(session.database, session.account_id, form_id):
-            return redirect(path_of(form_id))
-        return await _page(session, form.filled, {_field_of(error): str(error)}, 422)
-    return redirect(path_of(top_up_id))
+    starting = start_paynow(
+        session.database,
+        session.services.payments,
+        session.account_id,
+        Wallet(form.wallet.data),
+        money.parse(form.amount.data),
+        form.phone.data or None,
+        top_up_id=form_id,
+    )
+    outcome = await start_once(session, form, form_id, starting)
+    return outcome if isinstance(outcome, Response) else await _page(session, form.filled, outcome, 422)
 
 
 def _check_offered(session: CustomerSession) -> None:
     if session.services.payments.paynow is None:
         raise HTTPException(404, "You cannot pay by mobile money or card here")
-
-
-def _field_of(error: OperatorError) -> str:
-    """Return beside which field a fault stands; none is for the whole form."""
-    return (
-        error.field if isinstance(error, FieldError) and error.field in {"amount", "wallet", "phone"} else ""
-    )

@@ -1,6 +1,6 @@
 """Top up: the ways to pay, what an amount buys, and the latest top-ups."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
@@ -10,20 +10,20 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.core import money
+from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import TOP_UP as TOP_UP_PREFIX
-from tumira.core.ids import AccountId, TopUpId, read_id, write_id
+from tumira.core.ids import TopUpId, read_id, write_id
 from tumira.core.settings.payments import Payments
 from tumira.dashboard.pages.landing import SMALLEST_TOP_UP, Offer, offers
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html import top_up_words
-from tumira.html.forms import Form, TextField
+from tumira.html.forms import TYPED_MAX, Faults, Form, TextField
 from tumira.html.page import write_usd
-from tumira.postgres.pool import Database
+from tumira.html.redirect import redirect
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.store import get_tariff
 from tumira.topups import start as start_voucher
 from tumira.topups import store as top_ups
-from tumira.topups.states import TopUp
 from tumira.topups.voucher_pins import Issuer
 
 TOP_UP: Final = "/dashboard/top-up"
@@ -39,11 +39,11 @@ STALE: Final = "This page was open for very long. Check it, and press again."
 
 
 class AmountForm(Form):
-    amount = TextField()
+    amount = TextField(cut=TYPED_MAX)
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class WayToPay:
     """A way to pay: its name, what it needs, and the page on which it begins."""
 
     name: str
@@ -58,18 +58,6 @@ class Bundle:
 
     amount: Decimal
     offers: Sequence[Offer]
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A top-up as the list shows it."""
-
-    top_up: TopUp
-    path: str
-    name: str
-    state: str
-    badge: str
-    money: str | None
 
 
 def routes(services: Services) -> Sequence[Route]:
@@ -99,23 +87,35 @@ async def show_top_up(session: CustomerSession) -> Response:
         given=given,
         faults=faults,
         smallest=SMALLEST_TOP_UP,
-        lines=[_line(top_up) for top_up in found[:PAGE]],
+        top_ups=found[:PAGE],
+        words=top_up_words,
+        path_of=path_of,
         is_first=before is None,
         older=write_id(TOP_UP_PREFIX, found[PAGE - 1].id) if len(found) > PAGE else None,
     )
 
 
-async def was_started(database: Database, account_id: AccountId, top_up_id: TopUpId) -> bool:
-    """Tell whether this form was posted before: what is wrong with it now was not wrong then."""
-    async with database.connection() as connection:
-        return await top_ups.find(connection, account_id, top_up_id) is not None
+async def start_once(
+    session: CustomerSession, form: Form, form_id: TopUpId, starting: Awaitable[TopUpId]
+) -> Response | Faults:
+    """Start a top-up and lead to it; return what is wrong, beside its field or for the whole form."""
+    try:
+        return redirect(path_of(await starting))
+    except OperatorError as error:
+        async with session.database.connection() as connection:
+            found = await top_ups.find(connection, session.account_id, form_id)
+        if found is not None:
+            # This form was posted before: what is wrong with it now was not wrong then.
+            return redirect(path_of(form_id))
+        field = error.field if isinstance(error, FieldError) and error.field in form else ""
+        return {field: str(error)}
 
 
-def _ways(payments: Payments, issuers: Sequence[Issuer]) -> Sequence[Way]:
+def _ways(payments: Payments, issuers: Sequence[Issuer]) -> Sequence[WayToPay]:
     ways = []
     if payments.paynow is not None:
         ways.append(
-            Way(
+            WayToPay(
                 "Mobile money or card",
                 "EcoCash, OneMoney or InnBucks on a number in Zimbabwe, or a bank card, through Paynow.",
                 "Pay by mobile money or card",
@@ -124,7 +124,7 @@ def _ways(payments: Payments, issuers: Sequence[Issuer]) -> Sequence[Way]:
         )
     if payments.usdt is not None:
         ways.append(
-            Way(
+            WayToPay(
                 "USDT",
                 "From any wallet or exchange that sends USDT on BNB Smart Chain (BEP20), to an address of "
                 "your own.",
@@ -135,21 +135,8 @@ def _ways(payments: Payments, issuers: Sequence[Issuer]) -> Sequence[Way]:
     if issuers:
         titles = [issuer.title for issuer in issuers]
         listed = " or ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
-        ways.append(Way("Voucher", f"The PIN of a {listed}.", "Redeem a voucher", PAY_BY_VOUCHER))
+        ways.append(WayToPay("Voucher", f"The PIN of a {listed}.", "Redeem a voucher", PAY_BY_VOUCHER))
     return ways
-
-
-def _line(top_up: TopUp) -> Line:
-    state, badge = top_up_words.state_of(top_up)
-    amount = top_up.paid if top_up.paid is not None else top_up.asked
-    return Line(
-        top_up=top_up,
-        path=path_of(top_up.id),
-        name=top_up_words.name_of(top_up.method, top_up.provider),
-        state=state,
-        badge=badge,
-        money=None if amount is None else top_up_words.write_money(amount, top_up.currency),
-    )
 
 
 def _read_before(session: CustomerSession) -> TopUpId | None:

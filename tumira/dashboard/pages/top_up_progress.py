@@ -25,8 +25,9 @@ from tumira.html.redirect import redirect
 from tumira.topups import lists as top_up_proofs
 from tumira.topups import store as top_ups
 from tumira.topups.providers.paynow_messages import Wallet
+from tumira.topups.start import secret_of
 from tumira.topups.states import OPEN_STATES, Currency, Method, TopUp, TopUpState
-from tumira.topups.voucher_pins import ChangeVoucher, Issuer, Seal, read_change
+from tumira.topups.voucher_pins import ChangeVoucher, Seal, read_change
 
 # The address by which the InnBucks app opens with a code in it.
 INNBUCKS_APP: Final = "schinn.wbpycode://innbucks.co.zw?pymInnCode="
@@ -79,7 +80,7 @@ async def _progress(session: CustomerSession) -> Mapping[str, Any]:
         "here_path": path_of(top_up.id),
         "reference": write_id(TOP_UP_PREFIX, top_up.id),
         "name": words.name_of(top_up.method, top_up.provider),
-        "asked": _asked(top_up),
+        "asked": None if top_up.asked is None else words.write_money(top_up.asked, top_up.currency),
         "rate": _rate(top_up),
         "phone": top_up.phone and words.write_local(top_up.phone),
         "state": state,
@@ -99,10 +100,6 @@ async def _progress(session: CustomerSession) -> Mapping[str, Any]:
         "change": _change(payments, top_up),
         "balance": session.customer.balance,
     }
-
-
-def _asked(top_up: TopUp) -> str | None:
-    return None if top_up.asked is None else words.write_money(top_up.asked, top_up.currency)
 
 
 def _rate(top_up: TopUp) -> str | None:
@@ -147,20 +144,11 @@ def _again(payments: Payments, top_up: TopUp) -> str | None:
 
 def _change(payments: Payments, top_up: TopUp) -> ChangeVoucher | None:
     """Open the voucher that holds what was left over; None where there is none, or its key was changed."""
-    secret = _secret_of(payments, top_up.provider)
+    secret = secret_of(payments, top_up.provider)
     if top_up.sealed_change is None or secret is None:
         return None
     text = Seal(secret).open(top_up.sealed_change)
     return None if text is None else read_change(text)
-
-
-def _secret_of(payments: Payments, provider: str) -> str | None:
-    access = {
-        Issuer.ONE_VOUCHER.value: payments.one_voucher,
-        Issuer.OTT.value: payments.ott,
-        Issuer.BLU.value: payments.blu,
-    }.get(provider)
-    return None if access is None else access.secret
 
 
 async def forget_change(session: CustomerSession) -> Response:

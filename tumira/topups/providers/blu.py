@@ -29,8 +29,8 @@ from tumira.topups.providers.voucher_provider import ValuedVoucherProvider
 from tumira.topups.states import (
     Currency,
     FailureReason,
-    InDoubt,
     NotPaid,
+    PaymentInDoubt,
     ProviderAnswer,
     StillPending,
     TopUp,
@@ -65,19 +65,19 @@ class BluProvider(ValuedVoucherProvider[Blu]):
             return await self.start(top_up)
         pin = self._open_pin(top_up)
         if pin is None:
-            return InDoubt(self._unreadable, is_last=True)
+            return PaymentInDoubt(self._unreadable, is_last=True)
         try:
             if top_up.age(now) >= REPLAYED_FOR:
-                return await self._check_voucher(pin, value)
-            return self._read(top_up, pin, value, await self._redeem(top_up, pin, value))
+                # A repeated call may be answered differently by now: only the voucher itself can tell.
+                if await self._find_value(pin) == value:
+                    return NotPaid(FailureReason.NEVER_ARRIVED, "the voucher is whole after half an hour")
+                return PaymentInDoubt(TOO_LATE, is_last=True)
+            url = f"{self._settings.url}/voucher/variable/redemptions"
+            body = {"requestId": reference_of(top_up), "token": pin, "amount": int(value * 100)}
+            reply = await self._client.call("POST", url, json=body, **self._access())
+            return self._read(top_up, pin, value, reply)
         except NoAnswerError as error:
-            return InDoubt(f"Blue Label: {error.problem}")
-
-    async def _check_voucher(self, pin: str, value: Decimal) -> ProviderAnswer:
-        """Judge by the voucher alone once a repeated call may be answered differently."""
-        if await self._find_value(pin) == value:
-            return NotPaid(FailureReason.NEVER_ARRIVED, "the voucher is whole after half an hour")
-        return InDoubt(TOO_LATE, is_last=True)
+            return PaymentInDoubt(f"Blue Label: {error.problem}")
 
     async def _find_value(self, pin: str) -> Decimal | ProviderAnswer:
         # The PIN is part of the URL here; the client's errors never contain a URL.
@@ -100,11 +100,6 @@ class BluProvider(ValuedVoucherProvider[Blu]):
             FailureReason.DECLINED, "Blue Label gives a value that is no whole number of cents"
         )
 
-    async def _redeem(self, top_up: TopUp, pin: str, value: Decimal) -> HttpReply:
-        url = f"{self._settings.url}/voucher/variable/redemptions"
-        body = {"requestId": reference_of(top_up), "token": pin, "amount": int(value * 100)}
-        return await self._client.call("POST", url, json=body, **self._access())
-
     def _access(self) -> dict[str, Any]:
         return {
             "headers": {
@@ -123,14 +118,14 @@ class BluProvider(ValuedVoucherProvider[Blu]):
         # Our own call, whose answer was lost, may be why it is spent or unknown.
         if reply.status < FAILURES and _reason_of(told) is FailureReason.VOUCHER_EXPIRED:
             return NotPaid(FailureReason.VOUCHER_EXPIRED, problem)
-        return InDoubt(problem)
+        return PaymentInDoubt(problem)
 
     def _read_taken(self, top_up: TopUp, pin: str, value: Decimal, told: Mapping[str, Any]) -> ProviderAnswer:
         amount = read_cents(told.get("amount"))
         if told.get("requestId") != reference_of(top_up):
-            return InDoubt("Blue Label answered for another request")
+            return PaymentInDoubt("Blue Label answered for another request")
         if amount is None or amount > value:
-            return InDoubt("Blue Label has taken it, and does not say plainly how much")
+            return PaymentInDoubt("Blue Label has taken it, and does not say plainly how much")
         change = told.get("replacementVoucher")
         reference = read_reference(told.get("reference"), pin, reference_of(top_up))
         return self._paid(top_up, reference, amount, change, _CHANGE)

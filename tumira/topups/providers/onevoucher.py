@@ -27,7 +27,7 @@ from tumira.topups.providers.voucher import (
     reference_of,
 )
 from tumira.topups.providers.voucher_provider import VoucherProvider
-from tumira.topups.states import FailureReason, InDoubt, NotPaid, ProviderAnswer, TopUp
+from tumira.topups.states import FailureReason, NotPaid, PaymentInDoubt, ProviderAnswer, TopUp
 
 # Success and most failures have HTTP status 200; this code in the body tells them apart.
 _TAKEN: Final = 0
@@ -67,7 +67,7 @@ class OneVoucherProvider(VoucherProvider[OneVoucher]):
     async def poll(self, top_up: TopUp, now: datetime) -> ProviderAnswer:
         """Repeat the call with the same reference, for as long as that gets the same answer."""
         if top_up.age(now) >= REPLAYED_FOR:
-            return InDoubt(TOO_LATE, is_last=True)
+            return PaymentInDoubt(TOO_LATE, is_last=True)
         return await self._redeem(top_up, is_first=False)
 
     async def _redeem(self, top_up: TopUp, *, is_first: bool) -> ProviderAnswer:
@@ -78,7 +78,7 @@ class OneVoucherProvider(VoucherProvider[OneVoucher]):
             reply = await self._send(top_up, pin, top_up.asked)
         except NoAnswerError as error:
             if error.may_have_arrived:
-                return InDoubt(f"Flash: {error.problem}")
+                return PaymentInDoubt(f"Flash: {error.problem}")
             return not_sent(f"Flash: {error.problem}", is_first=is_first)
         return self._read(top_up, pin, top_up.asked, reply, is_first=is_first)
 
@@ -136,20 +136,20 @@ class OneVoucherProvider(VoucherProvider[OneVoucher]):
             return self._read_taken(top_up, pin, asked, told)
         if code is not None and code in _REFUSALS and reply.status < FAILURES:
             if code in _SPENT and not is_first:
-                return InDoubt(
+                return PaymentInDoubt(
                     f"Flash answered {code} when asked again; our own call may have been the cause"
                 )
             return NotPaid(_REFUSALS[code], f"Flash answered {code}")
         if reply.status in FORBIDDEN:
             return not_sent(f"Flash refuses our access ({reply.status})", is_first=is_first)
-        return InDoubt(f"Flash answered {reply.status}, code {code}")
+        return PaymentInDoubt(f"Flash answered {reply.status}, code {code}")
 
     def _read_taken(self, top_up: TopUp, pin: str, asked: Decimal, told: Mapping[str, Any]) -> ProviderAnswer:
         amount = read_cents(told.get("amount"))
         if told.get("reference", reference_of(top_up)) != reference_of(top_up):
-            return InDoubt("Flash answered for another reference")
+            return PaymentInDoubt("Flash answered for another reference")
         if amount is None or amount > asked:
-            return InDoubt("Flash has taken it, and does not say plainly how much")
+            return PaymentInDoubt("Flash has taken it, and does not say plainly how much")
         change = told.get("voucher")
         reference = read_reference(told.get("transactionId"), pin, reference_of(top_up))
         return self._paid(top_up, reference, amount, change, _CHANGE)

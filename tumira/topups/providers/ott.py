@@ -26,9 +26,9 @@ from tumira.topups.providers.voucher_provider import ValuedVoucherProvider
 from tumira.topups.states import (
     TOP_UP_MAX,
     FailureReason,
-    InDoubt,
     NotPaid,
     Paid,
+    PaymentInDoubt,
     ProviderAnswer,
     TopUp,
     to_usd,
@@ -56,7 +56,7 @@ class OttProvider(ValuedVoucherProvider[Ott]):
                 return _read_taken(top_up, told, self._open_pin(top_up) or "", None)
             return await self._check_voucher(top_up, now, reply, told)
         except NoAnswerError as error:
-            return InDoubt(f"OTT: {error.problem}")
+            return PaymentInDoubt(f"OTT: {error.problem}")
 
     async def _check_voucher(
         self, top_up: TopUp, now: datetime, reply: HttpReply, told: Mapping[str, Any]
@@ -70,7 +70,7 @@ class OttProvider(ValuedVoucherProvider[Ott]):
             return NotPaid(
                 FailureReason.NEVER_ARRIVED, f"OTT answered {code} to the check; the voucher is whole"
             )
-        return InDoubt(f"OTT answered {reply.status}, code {code} to the check")
+        return PaymentInDoubt(f"OTT answered {reply.status}, code {code} to the check")
 
     async def _find_value(self, pin: str) -> Decimal | ProviderAnswer:
         reply = await self._call("CheckVoucher", {"vendorID": self._settings.vendor, "voucherPIN": pin})
@@ -101,7 +101,7 @@ class OttProvider(ValuedVoucherProvider[Ott]):
             reply = await self._call("RemitVoucher", fields)
         except NoAnswerError as error:
             if error.may_have_arrived:
-                return InDoubt(f"OTT: {error.problem}")
+                return PaymentInDoubt(f"OTT: {error.problem}")
             return not_sent(f"OTT: {error.problem}", is_first=True)
         told = read_object(reply.body)
         if reply.status in _OK and is_true(told.get("success")):
@@ -111,7 +111,7 @@ class OttProvider(ValuedVoucherProvider[Ott]):
             return NotPaid(FailureReason.VOUCHER_NOT_VALID, f"OTT answered {code}")
         if reply.status in FORBIDDEN:
             return not_sent(f"OTT refuses our access ({reply.status})", is_first=True)
-        return InDoubt(f"OTT answered {reply.status}, code {code}")
+        return PaymentInDoubt(f"OTT answered {reply.status}, code {code}")
 
     async def _call(self, name: str, fields: Mapping[str, str]) -> HttpReply:
         signed = {**fields, "hash": sign_for_ott(self._settings.key, fields)}
@@ -131,6 +131,6 @@ def _read_taken(top_up: TopUp, told: Mapping[str, Any], pin: str, asked: Decimal
         amount <= asked if asked is not None else to_usd(amount, top_up.rate) <= TOP_UP_MAX
     )
     if amount is None or not is_possible:
-        return InDoubt("OTT has taken it, and does not say plainly how much")
+        return PaymentInDoubt("OTT has taken it, and does not say plainly how much")
     ours = reference_of(top_up)
     return Paid(read_reference(told.get("voucherID"), pin or ours, ours), amount)

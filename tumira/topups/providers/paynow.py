@@ -19,9 +19,9 @@ from tumira.topups.providers.paynow_messages import Meaning, Pairs, Wallet
 from tumira.topups.states import (
     Expired,
     FailureReason,
-    InDoubt,
     NotPaid,
     Paid,
+    PaymentInDoubt,
     ProviderAnswer,
     Reversed,
     StillPending,
@@ -64,7 +64,7 @@ class PaynowProvider:
             reply = await self._post(f"{self._settings.url}/interface/{page}", self._wanted(top_up, wallet))
         except NoAnswerError as error:
             if error.may_have_arrived:
-                return InDoubt(f"Paynow: {error.problem}")
+                return PaymentInDoubt(f"Paynow: {error.problem}")
             return NotPaid(FailureReason.NEVER_ARRIVED, f"Paynow: {error.problem}")
         refusal = _refusal(reply)
         if refusal is not None:
@@ -72,7 +72,7 @@ class PaynowProvider:
         try:
             return self._begun(self._signed(reply))
         except _UnreadableError as error:
-            return InDoubt(f"Paynow: {error}")
+            return PaymentInDoubt(f"Paynow: {error}")
 
     async def poll(self, top_up: TopUp, now: datetime) -> ProviderAnswer:
         poll_url = top_up.kept.get("poll_url")
@@ -81,9 +81,13 @@ class PaynowProvider:
             if poll_url is not None and is_poll:
                 fields = self._signed(await self._client.call("POST", poll_url, headers=_FORM, content=b""))
             else:
-                fields = self._signed(await self._trace(top_up))
+                trace = [("merchanttrace", _trace_of(top_up)), ("status", "Message")]
+                pairs = [("id", self._settings.integration_id), *trace]
+                fields = self._signed(await self._post(f"{self._settings.url}/interface/trace", pairs))
             if paynow_messages.folded(fields["status"]) == paynow_messages.NOT_FOUND and not is_poll:
-                return _not_found(top_up.age(now))
+                if top_up.age(now) > LOST_AFTER:
+                    return NotPaid(FailureReason.NEVER_ARRIVED, "Paynow knows nothing of it")
+                return PaymentInDoubt("Paynow knows nothing of it yet")
             return _news(top_up, fields)
         except NoAnswerError as error:
             return Unreachable(f"Paynow: {error.problem}")
@@ -97,6 +101,7 @@ class PaynowProvider:
         """Return the fields of a start in the order in which they are signed."""
         assert top_up.asked is not None
         name = write_id(TOP_UP, top_up.id)
+        no_reply = f"no-reply@{urlsplit(self._public_url).hostname or 'localhost'}"
         pairs = [
             ("id", self._settings.integration_id),
             ("reference", name),
@@ -104,23 +109,12 @@ class PaynowProvider:
             ("additionalinfo", _INFO),
             ("returnurl", f"{self._public_url}/dashboard/top-up/{name}"),
             ("resulturl", f"{self._public_url}/hooks/paynow/{name}"),
-            ("authemail", self._settings.email or top_up.kept.get("email") or self._no_reply()),
+            ("authemail", self._settings.email or top_up.kept.get("email") or no_reply),
         ]
         if wallet is not Wallet.CARD:
             assert top_up.phone is not None
             pairs += [("phone", paynow_messages.local_phone(top_up.phone)), ("method", wallet.value)]
         return [*pairs, ("merchanttrace", _trace_of(top_up)), ("status", "Message")]
-
-    def _no_reply(self) -> str:
-        return f"no-reply@{urlsplit(self._public_url).hostname or 'localhost'}"
-
-    async def _trace(self, top_up: TopUp) -> HttpReply:
-        pairs = [
-            ("id", self._settings.integration_id),
-            ("merchanttrace", _trace_of(top_up)),
-            ("status", "Message"),
-        ]
-        return await self._post(f"{self._settings.url}/interface/trace", pairs)
 
     async def _post(self, url: str, pairs: Pairs) -> HttpReply:
         body = paynow_messages.write(pairs, self._settings.key)
@@ -194,12 +188,6 @@ def _refusal(reply: HttpReply) -> NotPaid | None:
     words = _shortened(fields.get("error") or fields["status"])
     is_ours = any(fault in words.lower() for fault in _OUR_FAULTS)
     return NotPaid(FailureReason.NOT_CONFIGURED if is_ours else FailureReason.DECLINED, words)
-
-
-def _not_found(age: timedelta) -> ProviderAnswer:
-    if age > LOST_AFTER:
-        return NotPaid(FailureReason.NEVER_ARRIVED, "Paynow knows nothing of it")
-    return InDoubt("Paynow knows nothing of it yet")
 
 
 def _news(top_up: TopUp, fields: Mapping[str, str]) -> ProviderAnswer:

@@ -13,8 +13,8 @@ from tumira.topups.states import (
     TOP_UP_MAX,
     TOP_UP_MIN,
     FailureReason,
-    InDoubt,
     NotPaid,
+    PaymentInDoubt,
     ProviderAnswer,
     TopUp,
     to_usd,
@@ -105,7 +105,7 @@ def reference_of(top_up: TopUp) -> str:
 
 def not_sent(problem: str, *, is_first: bool) -> ProviderAnswer:
     """Return the answer for a call that did not arrive: nothing was taken, unless by an earlier call."""
-    return NotPaid(FailureReason.NEVER_ARRIVED, problem) if is_first else InDoubt(problem)
+    return NotPaid(FailureReason.NEVER_ARRIVED, problem) if is_first else PaymentInDoubt(problem)
 
 
 def check_value(value: Decimal, top_up: TopUp) -> NotPaid | None:

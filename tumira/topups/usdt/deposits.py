@@ -28,7 +28,7 @@ def _facts(row: asyncpg.Record) -> ChainDeposit:
     return ChainDeposit(**(values | {"units": int(row["units"])}))
 
 
-def _deposits(rows: Sequence[asyncpg.Record]) -> Sequence[Deposit]:
+async def _list(statement: Statement, connection: Connection, **parameters: Any) -> Sequence[Deposit]:
     return [
         Deposit(
             _facts(row),
@@ -38,7 +38,7 @@ def _deposits(rows: Sequence[asyncpg.Record]) -> Sequence[Deposit]:
             seen_at=row["seen_at"],
             depth=depth(row["block_number"], row["head"]),
         )
-        for row in rows
+        for row in await statement.rows(connection, **parameters)
     ]
 
 
@@ -54,8 +54,8 @@ SQL_LIST_SINCE: Final = _select("""
 async def list_since(
     connection: Connection, chain_id: int, first_block: int, count_max: int
 ) -> Sequence[Deposit]:
-    return _deposits(
-        await SQL_LIST_SINCE.rows(connection, chain_id=chain_id, first_block=first_block, count_max=count_max)
+    return await _list(
+        SQL_LIST_SINCE, connection, chain_id=chain_id, first_block=first_block, count_max=count_max
     )
 
 
@@ -73,11 +73,8 @@ async def list_seen(
     connection: Connection, chain_id: int, after: int, last_block: int, count_max: int
 ) -> Sequence[Deposit]:
     """Return deposits in a block range that are not final yet."""
-    return _deposits(
-        await SQL_LIST_SEEN.rows(
-            connection, chain_id=chain_id, after=after, last_block=last_block, count_max=count_max
-        )
-    )
+    parameters = {"chain_id": chain_id, "after": after, "last_block": last_block, "count_max": count_max}
+    return await _list(SQL_LIST_SEEN, connection, **parameters)
 
 
 SQL_LIST_ENOUGH: Final = Statement("""
@@ -112,7 +109,7 @@ SQL_LOCK_FINAL: Final = _select("""
 
 
 async def lock_final(connection: Connection, chain_id: int, account_id: AccountId) -> Sequence[Deposit]:
-    return _deposits(await SQL_LOCK_FINAL.rows(connection, account_id=account_id, chain_id=chain_id))
+    return await _list(SQL_LOCK_FINAL, connection, account_id=account_id, chain_id=chain_id)
 
 
 SQL_LIST_OF_ACCOUNT: Final = _select("""
@@ -124,7 +121,7 @@ SQL_LIST_OF_ACCOUNT: Final = _select("""
 
 async def list_of_account(connection: Connection, account_id: AccountId, count_max: int) -> Sequence[Deposit]:
     """Return an account's deposits, newest first, orphaned ones included."""
-    return _deposits(await SQL_LIST_OF_ACCOUNT.rows(connection, account_id=account_id, count_max=count_max))
+    return await _list(SQL_LIST_OF_ACCOUNT, connection, account_id=account_id, count_max=count_max)
 
 
 SQL_LIST_OF_TOP_UP: Final = _select("""
@@ -136,7 +133,7 @@ SQL_LIST_OF_TOP_UP: Final = _select("""
 
 async def list_of_top_up(connection: Connection, top_up_id: TopUpId, count_max: int) -> Sequence[Deposit]:
     """Return the deposits that a top-up was credited from; the caller has checked whose top-up it is."""
-    return _deposits(await SQL_LIST_OF_TOP_UP.rows(connection, top_up_id=top_up_id, count_max=count_max))
+    return await _list(SQL_LIST_OF_TOP_UP, connection, top_up_id=top_up_id, count_max=count_max)
 
 
 SQL_LIST_BETWEEN: Final = _select("""
@@ -148,10 +145,8 @@ SQL_LIST_BETWEEN: Final = _select("""
 async def list_between(
     connection: Connection, chain_id: int, first_block: int, last_block: int
 ) -> Sequence[Deposit]:
-    return _deposits(
-        await SQL_LIST_BETWEEN.rows(
-            connection, chain_id=chain_id, first_block=first_block, last_block=last_block
-        )
+    return await _list(
+        SQL_LIST_BETWEEN, connection, chain_id=chain_id, first_block=first_block, last_block=last_block
     )
 
 

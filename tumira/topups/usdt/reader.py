@@ -1,7 +1,6 @@
 """Reads deposits from the chain into the database. Every step may run twice, also concurrently."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -14,7 +13,7 @@ from tumira.topups.usdt import store as usdt_store
 from tumira.topups.usdt.chain import Chain, ChainError, View
 from tumira.topups.usdt.deposit_rules import ChainDeposit, Deposit, DepositState, last_final
 from tumira.topups.usdt.node import SPAN_MAX
-from tumira.topups.usdt.store import Cursor
+from tumira.topups.usdt.store import ChainCursor
 
 # The newest blocks are read several times: a provider may have a block before it has all of its logs.
 OVERLAP: Final = 20
@@ -29,14 +28,6 @@ CLOCKS_APART: Final = timedelta(hours=1)
 _KNOWN_MAX: Final = 10_000
 
 _log: Final = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class _Moved:
-    """How far was read, and whether that was recorded: only while enough providers answered."""
-
-    cursor: Cursor
-    is_sure: bool
 
 
 class ChainReader:
@@ -64,13 +55,13 @@ class ChainReader:
             if block.hash != cursor.block_hash:
                 return await self._step_back(view, cursor)
             moved = await self._read_on(view, cursor, addresses, is_sure=is_sure)
-            if moved is None or moved.cursor.block_number >= view.head:
+            if moved is None or moved[0].block_number >= view.head:
                 return False
-            cursor, is_sure = moved.cursor, moved.is_sure
+            cursor, is_sure = moved
         # Unsure blocks are read again in the next round anyway.
         return is_sure
 
-    async def _find_cursor(self, view: View) -> Cursor:
+    async def _find_cursor(self, view: View) -> ChainCursor:
         settings = self._settings
         async with self._database.connection() as connection:
             cursor = await usdt_store.find_cursor(connection, settings.chain_id, settings.contract)
@@ -86,7 +77,7 @@ class ChainReader:
             raise ChainError("the block to begin with is not there")
         async with self._database.connection() as connection:
             await usdt_store.insert_cursor(
-                connection, settings.chain_id, settings.contract, Cursor(block.number, block.hash)
+                connection, settings.chain_id, settings.contract, ChainCursor(block.number, block.hash)
             )
             begun = await usdt_store.find_cursor(connection, settings.chain_id, settings.contract)
         assert begun is not None
@@ -94,9 +85,12 @@ class ChainReader:
         return begun
 
     async def _read_on(
-        self, view: View, cursor: Cursor, addresses: Sequence[str], *, is_sure: bool
-    ) -> "_Moved | None":
-        """Read the next blocks and some before them, and return where that ends; None where it failed."""
+        self, view: View, cursor: ChainCursor, addresses: Sequence[str], *, is_sure: bool
+    ) -> tuple[ChainCursor, bool] | None:
+        """Read the next blocks and some before them, and return where that ends; None where it failed.
+
+        Also return whether it was recorded how far was read: only while enough providers answered.
+        """
         last = min(view.head, cursor.block_number + self._span)
         # The hash of the last block is read first: a replacement while we read is noticed in the next round,
         # and all is read again.
@@ -110,18 +104,14 @@ class ChainReader:
             self._span = max(1, self._span // 2)
             raise
         self._span = min(SPAN_MAX, 2 * self._span)
-        moved = _Moved(Cursor(end.number, end.hash), is_sure=is_sure and reading.is_sure)
+        after = ChainCursor(end.number, end.hash)
         # While a provider is away, the other's deposits are shown, and read again once both answer: it may
         # omit something.
-        if not moved.is_sure:
-            await self._note(reading.deposits)
-            return moved
-        return moved if await self._move(cursor, moved.cursor, reading.deposits) else None
+        is_sure = is_sure and reading.is_sure
+        is_noted = await self._note(reading.deposits, (cursor, after) if is_sure else None)
+        return (after, is_sure) if is_noted else None
 
-    async def _move(self, before: Cursor, after: Cursor, found: Sequence[ChainDeposit] = ()) -> bool:
-        return await self._note(found, (before, after))
-
-    async def _note(self, found: Sequence[ChainDeposit], way: tuple[Cursor, Cursor] | None = None) -> bool:
+    async def _note(self, found: Sequence[ChainDeposit], way: tuple[ChainCursor, ChainCursor] | None) -> bool:
         """Record deposits and move the cursor in one transaction; False where another reader moved it."""
         settings = self._settings
         async with self._database.transaction() as connection:
@@ -139,7 +129,7 @@ class ChainReader:
             _log.info("deposit seen", tx_hash=tx_hash, log_index=log_index)
         return True
 
-    async def _step_back(self, view: View, cursor: Cursor) -> bool:
+    async def _step_back(self, view: View, cursor: ChainCursor) -> bool:
         """Read replaced blocks again, and orphan the deposits of blocks that are gone."""
         number = max(0, cursor.block_number - STEP_BACK)
         _log.warning("chain reorganised", block=cursor.block_number, read_again_from=number)
@@ -148,7 +138,7 @@ class ChainReader:
         _, gone = await self._sort_out(view, known)
         await self._give_up(gone)
         block = await self._chain.block(view, number)
-        return block is not None and await self._move(cursor, Cursor(block.number, block.hash))
+        return block is not None and await self._note((), (cursor, ChainCursor(block.number, block.hash)))
 
     async def _sort_out(
         self, view: View, known: Sequence[Deposit]
@@ -224,4 +214,4 @@ class ChainReader:
             cursor = await usdt_store.find_cursor(connection, settings.chain_id, settings.contract)
         block = await self._chain.block(view, max(0, number - 1))
         if cursor is not None and block is not None and block.number < cursor.block_number:
-            await self._move(cursor, Cursor(block.number, block.hash))
+            await self._note((), (cursor, ChainCursor(block.number, block.hash)))

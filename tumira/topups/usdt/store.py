@@ -141,7 +141,7 @@ NOTICED_SOON: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class ChainCursor:
     """The last block that was read, and its hash then."""
 
     block_number: int
@@ -167,9 +167,9 @@ SELECT block_number, block_hash
 """)
 
 
-async def find_cursor(connection: Connection, chain_id: int, contract: str) -> Cursor | None:
+async def find_cursor(connection: Connection, chain_id: int, contract: str) -> ChainCursor | None:
     row = await SQL_FIND_CURSOR.row(connection, chain_id=chain_id, contract=contract)
-    return None if row is None else Cursor(*row)
+    return None if row is None else ChainCursor(*row)
 
 
 SQL_INSERT_CURSOR: Final = Statement("""
@@ -179,7 +179,7 @@ VALUES (%(chain_id)s, %(contract)s, %(block_number)s, %(block_hash)s)
 """)
 
 
-async def insert_cursor(connection: Connection, chain_id: int, contract: str, cursor: Cursor) -> None:
+async def insert_cursor(connection: Connection, chain_id: int, contract: str, cursor: ChainCursor) -> None:
     """Record where reading starts, unless that is recorded already."""
     await SQL_INSERT_CURSOR.rows(
         connection,
@@ -203,7 +203,7 @@ RETURNING 1
 
 
 async def move_cursor(
-    connection: Connection, chain_id: int, contract: str, before: Cursor, after: Cursor
+    connection: Connection, chain_id: int, contract: str, before: ChainCursor, after: ChainCursor
 ) -> bool:
     """Record how far the chain was read; False where another reader has moved the cursor."""
     moved = await SQL_MOVE_CURSOR.value(

@@ -1,0 +1,20 @@
+"""Fixtures of the tests of the command line."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.cli.commands import QuickCli
+from tests.support.postgres.databases import clone
+
+
+@pytest.fixture(scope="module")
+def url(server_url: str) -> Iterator[str]:
+    """Give a database that the tests of a file share; each opens accounts of its own."""
+    with clone(server_url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cli(url: str) -> QuickCli:
+    return QuickCli(url)
