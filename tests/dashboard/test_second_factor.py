@@ -1,7 +1,6 @@
 """The second factor in the dashboard: set-up, sign-in, recovery codes and password reset."""
 
 import re
-from base64 import b32decode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,11 +10,11 @@ from typing import Final
 import httpx
 import pytest
 
+from tests.support.identity.operators import read_secret
 from tests.support.identity.people import (
     PASSWORD,
     SESSION,
     Person,
-    alert,
     at_once,
     code_to,
     count,
@@ -24,6 +23,7 @@ from tests.support.identity.people import (
     is_signed_in,
     new_browser,
     pass_time,
+    refuses,
     run_behind_proxy,
     seen,
     set_password,
@@ -67,10 +67,7 @@ class Device:
 def begin(person: Person) -> bytes:
     begun = person.browser.post(FACTOR, data={"password": person.password})
     assert goes_to(begun) == FACTOR, begun.text
-    page = person.browser.get(FACTOR)
-    found = SECRET.search(page.text)
-    assert found is not None
-    return b32decode(found[1].replace(" ", ""))
+    return read_secret(person.browser.get(FACTOR).text)
 
 
 def confirm(person: Person, code: str) -> httpx.Response:
@@ -103,10 +100,6 @@ def half_way(service: Service, device: Device, password: str = PASSWORD) -> http
     answer = sign_in(browser, device.person.phone, password)
     assert goes_to(answer) == CODE, answer.text
     return browser
-
-
-def refuses(answer: httpx.Response, words: str) -> bool:
-    return answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY and words in alert(answer)
 
 
 def test_setting_up_asks_for_the_password_and_for_a_code_of_the_device(service: Service) -> None:

@@ -21,6 +21,7 @@ from tests.support.identity.people import (
     is_signed_in,
     new_browser,
     pass_time,
+    refuses,
     run_behind_proxy,
     set_password,
     sign_in,
@@ -94,10 +95,6 @@ def send(service: Service, key: str, to: Any = "+263771200001", **fields: Any) -
     return service.call(key, "POST", "/messages", json=body)
 
 
-def refuses(answer: httpx.Response, words: str) -> bool:
-    return answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY and words in alert(answer)
-
-
 def test_names_and_email_are_changed_and_shown_everywhere(service: Service, person: Person) -> None:
     assert saved(post(person, "email", email=" tariro@example.com ")) == "email"
     assert value_of(person.browser.get(SETTINGS), "email") == "tariro@example.com"
@@ -112,9 +109,7 @@ def test_names_and_email_are_changed_and_shown_everywhere(service: Service, pers
     assert account(service, person)["business"] == SCRIPT
 
 
-def test_what_cannot_be_saved_is_said_beside_its_field_and_stays_written(
-    service: Service, person: Person
-) -> None:
+def test_what_cannot_be_saved_is_said_beside_its_field_and_stays_written(person: Person) -> None:
     for form, fields in (
         ("profile", {"name": "", "business": "!!!"}),
         ("email", {"email": "nobody@nowhere"}),
@@ -128,13 +123,6 @@ def test_what_cannot_be_saved_is_said_beside_its_field_and_stays_written(
         for field, text in fields.items():
             assert value_of(refused, field) == text
             assert f'id="{field}-fault"' in refused.text
-    before = account(service, person)
-    assert (before["name"], before["email"], before["call_limit"], before["daily_limit"]) == (
-        "Tariro Moyo",
-        None,
-        None,
-        None,
-    )
     assert "Nothing was changed" in person.browser.get(CHANGES).text
 
 
@@ -169,6 +157,10 @@ def test_the_password_is_guessed_ten_times_at_a_browser_that_was_left_open(
     ]
     assert statuses == [422, 422, 429, 429]
     assert is_signed_in(person.browser)
+    # Strangers who guess elsewhere use up none of these.
+    pass_time(service, person.phone, "15 minutes")
+    guessed(service, person.phone, 60)
+    assert saved(post(person, "password", current_password=PASSWORD, new_password=NEW)) == "password"
 
 
 def sessions_in(page: httpx.Response) -> list[str]:
@@ -209,23 +201,20 @@ def test_limits_hold_for_programs_and_for_the_dashboard_alike(service: Service, 
     assert value_of(person.browser.get(SETTINGS), "call_limit") == "0.08"
     assert send(service, key, MANY[:2]).status_code == 202
     for to in (MANY[:3], MANY):
-        for dry_run in (False, True):
-            refused = send(service, key, to, dry_run=dry_run)
-            error = refused.json()["error"]
-            assert (refused.status_code, error["code"]) == (429, "SPEND_LIMIT_REACHED")
-            assert "limit per call is 0.0800 USD" in error["message"]
-            assert error["details"][0]["call_limit"] == "0.0800"
-            assert int(refused.headers["Retry-After"]) >= 1
+        refused = send(service, key, to, dry_run=to is MANY)
+        error = refused.json()["error"]
+        assert (refused.status_code, error["code"]) == (429, "SPEND_LIMIT_REACHED")
+        assert "limit per call is 0.0800 USD" in error["message"]
+        assert error["details"][0]["call_limit"] == "0.0800"
+        assert int(refused.headers["Retry-After"]) >= 1
     composed = person.browser.post(
         "/dashboard/compose",
         data={"recipients": " ".join(MANY[:3]), "message": "Your order is on its way.", "reference": ""},
     )
     assert "limit per call is US$0.08" in html.unescape(composed.text)
-    assert account(service, person)["balance"] == Decimal("99.9200")
 
     assert saved(post(person, "limits", call_limit="", daily_limit="0.12")) == "limits"
-    assert send(service, key, MANY[:2]).status_code == 429
-    assert send(service, key, MANY[:1]).status_code == 202
+    assert [send(service, key, to).status_code for to in (MANY[:2], MANY[:1])] == [429, 202]
     assert saved(post(person, "limits", call_limit="", daily_limit="")) == "limits"
     assert send(service, key, MANY).status_code == 202
 
@@ -235,29 +224,24 @@ def mails_to(service: Service, email: str) -> list[str]:
     return [row["text"] for row in rows]
 
 
-@pytest.mark.parametrize("to", [MANY[:1], MANY], ids=["small", "large"])
-def test_a_low_balance_is_mailed_once_to_who_wants_it(
-    service: Service, person: Person, to: tuple[str, ...]
-) -> None:
+def test_a_low_balance_is_mailed_once_to_who_wants_it(service: Service, person: Person) -> None:
     email = f"low{person.phone[1:]}@example.com"
-    cost = Decimal("0.04") * len(to)
-    give(service, person, str(5 + cost))
+    give(service, person, "5.04")
     key = make_key(person)
     post(person, "email", email=email)
     # The notice about the address itself.
     service.sql("DELETE FROM mails WHERE recipient = $1", email)
     assert saved(post(person, "notice", low_balance="5", by_mail="1")) == "notice"
-    assert send(service, key, to).status_code == 202
+    assert send(service, key).status_code == 202
     assert mails_to(service, email) == []
-    assert send(service, key, "+263771200001").status_code == 202
-    assert send(service, key, "+263771200001").status_code == 202
+    for to in (MANY, MANY[:1]):
+        assert send(service, key, to).status_code == 202
     (mail,) = mails_to(service, email)
     assert "balance is low" in mail
-    assert "4.9600 USD" in mail
+    assert "2.6000 USD" in mail
 
-    give(service, person, str(4 + cost))
-    assert saved(post(person, "notice", low_balance="4.01")) == "notice"
-    assert send(service, key, to).status_code == 202
+    assert saved(post(person, "notice", low_balance="2.54")) == "notice"
+    assert send(service, key).status_code == 202
     assert len(mails_to(service, email)) == 1
     assert count(service, "SELECT count(*) FROM events WHERE type = 'balance.low'") >= 2
 

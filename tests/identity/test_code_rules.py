@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tumira.identity import code_rules
@@ -24,44 +24,29 @@ NO_WAIT = timedelta(0)
 
 
 def test_codes_have_six_digits_and_every_digit_stands_everywhere() -> None:
-    made = [new_code() for _ in range(3000)]
+    made = [new_code() for _ in range(1000)]
     assert all(code.isascii() and code.isdecimal() and len(code) == 6 for code in made)
     assert all(len(Counter(code[place] for code in made)) == 10 for place in range(6))
-    assert len(set(made)) > 2900
+    assert len(set(made)) > 950
 
 
 @pytest.mark.parametrize(
-    "text", ["493817", " 493817 ", "493 817", "493-817", "49 38 17", "\t493\u00a0817\r\n", "4-9-3-8-1-7"]
-)
-def test_a_code_is_read_as_people_type_it(text: str) -> None:
-    assert read_code(text) == "493817"
-
-
-@pytest.mark.parametrize(
-    "text",
+    ("text", "code"),
     [
-        "",
-        " ",
-        "49381",
-        "4938171",
-        "49381a",
-        "+493817",
-        "493.817",
-        "٤٩٣٨١٧",
-        "\uff14\uff19\uff13\uff18\uff11\uff17",
-        "493817\x00",
-        "49381²",
-        "4" * 100_000,
+        ("493817", "493817"),
+        (" 493-817 ", "493817"),
+        ("\t493\u00a0817\r\n", "493817"),
+        ("", None),
+        ("49381", None),
+        ("4938171", None),
+        ("49381a", None),
+        ("٤٩٣٨١٧", None),
+        ("493817\x00", None),
+        ("4" * 100_000, None),
     ],
 )
-def test_what_cannot_be_a_code_is_not_compared_with_one(text: str) -> None:
-    assert read_code(text) is None
-
-
-@given(st.text())
-def test_what_is_read_is_six_plain_digits_whatever_was_typed(text: str) -> None:
-    code = read_code(text)
-    assert code is None or (len(code) == 6 and set(code) <= set("0123456789"))
+def test_a_code_is_read_as_people_type_it_and_nothing_else(text: str, code: str | None) -> None:
+    assert read_code(text) == code
 
 
 def wait_here(sent: Sequence[datetime], now: datetime) -> timedelta:
@@ -82,10 +67,6 @@ def asked_at_once(hours: float) -> list[datetime]:
     return sent
 
 
-def test_a_number_that_got_no_code_yet_does_not_wait() -> None:
-    assert wait_for_phone([], [], NOW) == NO_WAIT
-
-
 def test_waits_grow_with_every_code() -> None:
     sent = asked_at_once(24)
     waits = [later - earlier for earlier, later in pairwise(sent)]
@@ -95,30 +76,21 @@ def test_waits_grow_with_every_code() -> None:
 
 
 def test_a_number_gets_at_most_six_codes_in_any_hour_and_ten_in_any_day() -> None:
-    sent = asked_at_once(24 * 5)
-    assert len(sent) > 40
+    sent = asked_at_once(24 * 3)
+    assert len(sent) > 24
     for at in sent:
         assert sum(at <= other < at + code_rules.HOUR for other in sent) <= 6
         assert sum(at <= other < at + code_rules.DAY for other in sent) <= 10
 
 
-@given(st.lists(st.integers(1, 86_399), min_size=1, max_size=10, unique=True))
+@settings(max_examples=50)
+@given(st.lists(st.integers(1, 86_399), max_size=10, unique=True))
 def test_who_waits_as_long_as_we_say_gets_a_code(seconds_ago: list[int]) -> None:
     sent = sorted(NOW - timedelta(seconds=ago) for ago in seconds_ago)
-    then = NOW + wait_here(sent, NOW)
+    wait = wait_here(sent, NOW)
+    assert wait >= NO_WAIT
+    then = NOW + wait
     assert wait_here([at for at in sent if at > then - code_rules.DAY], then) == NO_WAIT
-
-
-def test_after_ten_codes_the_next_waits_until_the_first_is_a_day_old_and_no_longer() -> None:
-    first = NOW - timedelta(hours=20)
-    sent = [first + timedelta(hours=place) for place in range(10)]
-    assert wait_here(sent, NOW) == timedelta(hours=4)
-    assert wait_here(sent[1:], NOW + timedelta(hours=4)) == NO_WAIT
-
-
-@given(st.lists(st.integers(0, 86_399), max_size=30))
-def test_a_wait_is_never_negative(seconds_ago: list[int]) -> None:
-    assert wait_here(sorted(NOW - timedelta(seconds=ago) for ago in seconds_ago), NOW) >= NO_WAIT
 
 
 def test_an_address_waits_half_a_minute_for_what_others_asked_for_and_no_longer() -> None:
@@ -146,15 +118,10 @@ def test_the_last_code_below_a_limit_is_sent_and_the_next_waits_for_the_oldest()
     ("seconds", "words"),
     [
         (0, "1 second"),
-        (1, "1 second"),
-        (30, "30 seconds"),
         (89, "89 seconds"),
         (90, "2 minutes"),
-        (600, "10 minutes"),
         (601, "11 minutes"),
-        (3600, "60 minutes"),
         (5400, "2 hours"),
-        (86_400, "24 hours"),
     ],
 )
 def test_waits_are_said_in_words(seconds: int, words: str) -> None:

@@ -97,7 +97,7 @@ def _operator(one: Operator) -> Mapping[str, Any]:
 def _listed(one: Operator) -> Mapping[str, Any]:
     return {
         **_operator(one),
-        "second_factor": one.one_time_until is None and one.totp_secret is not None,
+        "second_factor": one.one_time_until is None and one.has_secret,
         "seen_at": one.seen_at,
         "created_at": one.created_at,
         "removed_at": one.removed_at,

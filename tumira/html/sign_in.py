@@ -226,12 +226,11 @@ class SignInPages(ABC, Generic[AnyServices, SignedInPerson]):
             if cookie is not services.session_cookie:
                 cookie.delete(response)
             return response if result is None else begin_session(services, response, result)
-        is_throttled = isinstance(result, TooManyAttempts)
+        fault, status = self.wrong_code, 422
+        if isinstance(result, TooManyAttempts):
+            fault, status = too_often(result), 429
         return services.templates.page(
-            "second_factor_code.html.jinja",
-            429 if is_throttled else 422,
-            onward=onward,
-            faults={"code": too_often(result) if isinstance(result, TooManyAttempts) else self.wrong_code},
+            "second_factor_code.html.jinja", status, onward=onward, faults={"code": fault}
         )
 
     async def leave(self, services: AnyServices, request: Request) -> Response:

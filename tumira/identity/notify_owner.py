@@ -7,9 +7,7 @@ nothing that looks like a code.
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import Enum
 from typing import Final
-from uuid import UUID
 
 from tumira import audit_log
 from tumira.accounts import store as accounts
@@ -29,66 +27,52 @@ NOTICES_A_DAY: Final = 5
 MAIL_LIFETIME: Final = timedelta(days=1)
 
 _LAST: Final = " You get no more notices about this today."
-_NEW_PASSWORD: Final = "choose a new password with Forgotten password on the sign-in page"  # noqa: S105 - words
 _CHANGE_PASSWORD: Final = "change your password"  # noqa: S105 - words
 _ASK: Final = "contact your gateway operator at once"
 
 
-class NoticeKind(Enum):
-    """Kinds of changes, each with a limit of its own."""
-
-    PASSWORD = "password"  # noqa: S105 - words
-    SECOND_FACTOR = "second factor"
-    EMAIL = "email"
-    KEYS = "keys"
-
-
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What happened, and what to do if the reader did not do it."""
+    """What happened, and what to do if the reader did not do it; each kind has a limit of its own."""
 
-    kind: NoticeKind
+    kind: str
     happened: str
-    advice: str
+    advice: str = _CHANGE_PASSWORD
 
 
 # By the change's name in the audit log.
 NOTICES: Final = {
     PrincipalKind.ACCOUNT: {
         "password changed": Notice(
-            NoticeKind.PASSWORD, "The password of your account was changed", _NEW_PASSWORD
+            "password",
+            "The password of your account was changed",
+            "choose a new password with Forgotten password on the sign-in page",
         ),
         "second factor turned on": Notice(
-            NoticeKind.SECOND_FACTOR, "A second factor was turned on for your account", _ASK
+            "second factor", "A second factor was turned on for your account", _ASK
         ),
         "second factor turned off": Notice(
-            NoticeKind.SECOND_FACTOR, "The second factor of your account was turned off", _CHANGE_PASSWORD
+            "second factor", "The second factor of your account was turned off"
         ),
-        "recovery code used": Notice(
-            NoticeKind.SECOND_FACTOR, "A recovery code of your account was used", _CHANGE_PASSWORD
-        ),
-        "email changed": Notice(
-            NoticeKind.EMAIL, "The email address of your account was changed", _CHANGE_PASSWORD
-        ),
-        "email removed": Notice(
-            NoticeKind.EMAIL, "The email address of your account was removed", _CHANGE_PASSWORD
-        ),
+        "recovery code used": Notice("second factor", "A recovery code of your account was used"),
+        "email changed": Notice("email", "The email address of your account was changed"),
+        "email removed": Notice("email", "The email address of your account was removed"),
         "key created": Notice(
-            NoticeKind.KEYS,
+            "keys",
             "An API key was made for your account",
             "revoke it under API keys and change your password",
         ),
-        "key revoked": Notice(NoticeKind.KEYS, "An API key of your account was revoked", _CHANGE_PASSWORD),
+        "key revoked": Notice("keys", "An API key of your account was revoked"),
     },
     PrincipalKind.OPERATOR: {
-        "operator's password reset": Notice(NoticeKind.PASSWORD, "Your operator password was reset", _ASK),
+        "operator's password reset": Notice("password", "Your operator password was reset", _ASK),
         "operator chose a password and a second factor": Notice(
-            NoticeKind.PASSWORD, "A password and a second factor were set for your operator login", _ASK
+            "password", "A password and a second factor were set for your operator login", _ASK
         ),
         "recovery code used": Notice(
-            NoticeKind.SECOND_FACTOR, "A recovery code of your operator login was used", _ASK
+            "second factor", "A recovery code of your operator login was used", _ASK
         ),
-        "operator removed": Notice(NoticeKind.PASSWORD, "Your operator login was removed", _ASK),
+        "operator removed": Notice("password", "Your operator login was removed", _ASK),
     },
 }
 
@@ -129,9 +113,10 @@ async def tell(
         email = contact.email
         if not by_owner:
             happened, advice = f"{happened} by the operator", _ASK
-    last = await _count(connection, principal.id, notice.kind)
-    if last is None:
+    count = await security_notices.count(connection, principal.id, notice.kind)
+    if count > NOTICES_A_DAY:
         return
+    last = _LAST if count == NOTICES_A_DAY else ""
     await send_text(connection, principal.phone, f"Tumira: {happened}. Not you? Then {advice}.{last}")
     now = await clock.read_now(connection)
     for address in dict.fromkeys(one for one in (email, old_email) if one is not None):
@@ -143,14 +128,6 @@ async def tell(
             _mail(happened, advice, last, now, actor.address if by_owner else None),
             now + MAIL_LIFETIME,
         )
-
-
-async def _count(connection: Connection, subject: UUID, kind: NoticeKind) -> str | None:
-    """Count a notice and return what it says about further ones; None beyond the limit."""
-    count = await security_notices.count(connection, subject, kind.value)
-    if count > NOTICES_A_DAY:
-        return None
-    return _LAST if count == NOTICES_A_DAY else ""
 
 
 def _mail(happened: str, advice: str, last: str, at: datetime, address: str | None) -> str:

@@ -60,23 +60,16 @@ def hash_token(token: str) -> bytes:
     return sha256(token.encode()).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class SignUpDetails:
-    """The form of a sign-up; the password is hashed only if the limits allow a code."""
-
-    name: str
-    business: str
-    email: str | None
-    password: str = field(repr=False)
-
-
 async def start_sign_up(
     database: Database,
     limits: CodeLimits,
     browser: Browser,
     *,
     phone: str,
-    details: SignUpDetails,
+    name: str,
+    business: str,
+    email: str | None,
+    password: str,
     token: str | None,
 ) -> CodeSent | CodeThrottled:
     """Begin a sign-up; a customer who comes back to correct the details keeps the code that was sent."""
@@ -87,9 +80,9 @@ async def start_sign_up(
             wait = await take(connection, AttemptKind.CORRECTION, phone, browser) or timedelta(0)
         if wait:
             return CodeThrottled(wait)
-    password_hash = await hash_secret(details.password, browser.address)
-    applicant = Applicant(details.name, details.business, details.email, password_hash)
-    code = await _new_code(browser, by_email=details.email is not None)
+    # The password is hashed only if the limits allow a code.
+    applicant = Applicant(name, business, email, await hash_secret(password, browser.address))
+    code = await _new_code(browser, by_email=email is not None)
     async with database.transaction() as connection:
         # Checked again under the lock: meanwhile others may have got the last codes of an hour.
         await verifications.lock_codes(connection)
@@ -222,18 +215,15 @@ async def _wait(
     Sign-ups and password resets count apart, each whether or not the number has an account: so neither stops
     the other, and the wait tells nothing about the account.
     """
-    now = await clock.read_now(connection)
     device = await _known_device(connection, browser, purpose, phone)
-    asked = await verifications.list_asked(connection, purpose, phone, device)
+    asked = await verifications.read_asked(connection, purpose, phone, browser.address, device)
+    now = asked.now
     if device is not None:
-        return code_rules.wait_for_phone([at for at, _ in asked], [], now)
-    here = [at for at, address in asked if address == browser.address]
+        return code_rules.wait_for_phone(asked.everywhere, [], now)
     return max(
-        code_rules.wait_for_phone(here, [at for at, _ in asked], now),
-        code_rules.wait_for_count(
-            *await verifications.count_of_address(connection, browser.address), limits.per_address, now
-        ),
-        code_rules.wait_for_count(*await verifications.count_sent(connection, purpose), limits.in_all, now),
+        code_rules.wait_for_phone(asked.here, asked.everywhere, now),
+        code_rules.wait_for_count(asked.of_address, asked.of_address_since, limits.per_address, now),
+        code_rules.wait_for_count(asked.sent, asked.sent_since, limits.in_all, now),
     )
 
 

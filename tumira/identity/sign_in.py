@@ -59,7 +59,10 @@ class SignUpUnfinished:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """The password or the code was wrong; `left` is the number of attempts that a code still has."""
+    """The password or the code was wrong; `left` is the number of attempts that a code still has.
+
+    None are left for a code that is too old or was tried too often: another has to be sent.
+    """
 
     left: int
 
@@ -69,11 +72,6 @@ class TooManyAttempts:
     """Nothing was compared: there were too many failed attempts from this address or for this number."""
 
     wait: timedelta
-
-
-@dataclass(frozen=True, slots=True)
-class CodeExpired:
-    """The code is too old or was tried too often; another has to be sent."""
 
 
 async def sign_in(
@@ -192,27 +190,27 @@ async def _set_forgotten(
 
 async def finish_sign_up(
     database: Database, browser: Browser, *, token: str, code: str
-) -> SignedIn | Mismatch | CodeExpired | None:
+) -> SignedIn | Mismatch | None:
     """Open the account of a sign-up whose code was entered; None for an expired token.
 
     The code of the e-mail opens an account that can only be looked at. The code of the text proves the
     number, which also takes over an account that another person has opened by e-mail.
     """
-    tried = await _try_code(database, browser, Purpose.SIGN_UP, token, code)
-    if not isinstance(tried, _Right):
-        return tried
+    by_phone = await _try_code(database, browser, Purpose.SIGN_UP, token, code)
+    if not isinstance(by_phone, bool):
+        return by_phone
     async with database.transaction() as connection:
         verification = await verifications.lock(connection, hash_token(token))
         if verification is None:
             return None
-        principal = await _open_or_take_over(connection, browser, verification, by_phone=tried.by_phone)
+        principal = await _open_or_take_over(connection, browser, verification, by_phone=by_phone)
         if principal is None:
             return None
-        if tried.by_phone:
+        if by_phone:
             await verifications.mark_done(connection, verification.id)
         else:
             await verifications.forget_email(connection, verification.id)
-        return await begin_session(connection, browser, principal, proved=tried.by_phone)
+        return await begin_session(connection, browser, principal, proved=by_phone)
 
 
 async def _open_or_take_over(
@@ -263,14 +261,14 @@ async def _mark_proved(connection: Connection, principal: Principal, browser: Br
 
 async def finish_reset(
     database: Database, browser: Browser, *, token: str, code: str, password: str
-) -> SignedIn | SecondFactorRequired | AccountClosed | Mismatch | CodeExpired | None:
+) -> SignedIn | SecondFactorRequired | AccountClosed | Mismatch | None:
     """Set a new password after its code was entered, and end all other sessions; None for an expired token.
 
     With a second factor that comes first: a stolen number alone must not change the password.
     """
-    tried = await _try_code(database, browser, Purpose.RESET, token, code)
-    if not isinstance(tried, _Right):
-        return tried
+    by_phone = await _try_code(database, browser, Purpose.RESET, token, code)
+    if not isinstance(by_phone, bool):
+        return by_phone
     password_hash = await hash_secret(password, browser.address)
     async with database.transaction() as connection:
         verification = await verifications.lock(connection, hash_token(token))
@@ -295,19 +293,13 @@ async def finish_reset(
         return await begin_session(connection, browser, principal)
 
 
-@dataclass(frozen=True, slots=True)
-class _Right:
-    """The code was right: that of the text message, or that of the e-mail."""
-
-    by_phone: bool
-
-
 async def _try_code(
     database: Database, browser: Browser, purpose: Purpose, token: str, code: str
-) -> _Right | Mismatch | CodeExpired | None:
-    """Compare a code; the attempt is committed before, so that parallel ones cannot exceed the limit.
+) -> bool | Mismatch | None:
+    """Return True for the code of the text message, and False for that of the e-mail.
 
-    A code has five attempts and belongs to one browser, so strangers cannot use them up.
+    The attempt is committed before the code is compared, so that parallel ones cannot exceed the limit. A
+    code has five attempts and belongs to one browser, so strangers cannot use them up.
     """
     async with database.transaction() as connection:
         verification = await verifications.find(connection, hash_token(token))
@@ -315,13 +307,13 @@ async def _try_code(
             return None
         tried = await verifications.take_attempt(connection, verification.id)
         if tried is None:
-            return CodeExpired()
+            return Mismatch(0)
     if await matches(code, tried.code_hash, browser.address):
-        return _Right(by_phone=True)
+        return True
     # With an e-mail address both are compared, so that the time does not tell if the number has an account.
     has_email = verification.applicant is not None and verification.applicant.email is not None
     if has_email and await matches(code, tried.email_hash, browser.address):
-        return _Right(by_phone=False)
+        return False
     return Mismatch(tried.left)
 
 

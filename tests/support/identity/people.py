@@ -120,14 +120,17 @@ def mail_code_to(service: Service, email: str) -> str:
     return code_in(rows[0]["body"])
 
 
-def guessed(service: Service, phone: str, times: int, kind: str = "password") -> None:
-    """Record guesses by strangers for a number, each from another address."""
+def guessed(
+    service: Service, phone: str, times: int, kind: str = "password", address: str | None = None
+) -> None:
+    """Record guesses by strangers for a number, all from one address or each from another."""
     service.sql(
         "INSERT INTO attempts (kind, phone, address)"
-        " SELECT $1, $2, '203.0.113.' || n FROM generate_series(1, $3::int) n",
+        " SELECT $1, $2, coalesce($4, '203.0.113.' || n) FROM generate_series(1, $3::int) n",
         kind,
         phone,
         times,
+        address,
     )
 
 
@@ -160,6 +163,11 @@ def alert(page: httpx.Response) -> str:
     """Return what a page says is wrong, as it is read; nothing if it says nothing."""
     found = _ALERT.search(page.text)
     return "" if found is None else " ".join(html.unescape(_TAG.sub(" ", found[1])).split())
+
+
+def refuses(answer: httpx.Response, words: str) -> bool:
+    """Tell whether a form is shown again, and says this."""
+    return answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY and words in alert(answer)
 
 
 def pass_time(service: Service, phone: str, interval: str) -> None:

@@ -10,17 +10,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.dashboard.pages.sign_up import (
+    CODE_PAGE,
     PHONE_FAULT,
+    CodePage,
     SixDigitsForm,
-    ask_for_code,
-    begun,
     fault_of_code,
-    resend,
     too_many_codes,
 )
-from tumira.dashboard.session import HOME, SIGN_IN, VERIFY, Services
+from tumira.dashboard.session import HOME, SIGN_IN, Services
 from tumira.html.cookies import Cookie
-from tumira.html.forms import TYPED_MAX, Faults, Form, Secret, TextField
+from tumira.html.forms import TYPED_MAX, Form, Secret, TextField
 from tumira.html.redirect import redirect
 from tumira.html.sign_in import CLOSED, SignInPages, begin_session, browser_of, find_phone, public
 from tumira.identity import send_codes
@@ -34,7 +33,7 @@ from tumira.identity.sign_in import (
     finish_reset,
 )
 from tumira.identity.store.sessions import SignedInCustomer
-from tumira.identity.store.verifications import Purpose, Verification
+from tumira.identity.store.verifications import Purpose
 
 FORGOTTEN: Final = "/dashboard/forgotten"
 NEW_PASSWORD: Final = "/dashboard/new-password"  # noqa: S105 - an address
@@ -65,7 +64,7 @@ class CustomerSignIn(SignInPages[Services, SignedInCustomer]):
         self, services: Services, result: SecondFactorRequired | SignUpUnfinished, onward: str
     ) -> Response:
         if isinstance(result, SignUpUnfinished):
-            return ask_for_code(services, VERIFY, result.token)
+            return CODE_PAGE.lead_here(services, result.token)
         query = "" if onward == HOME else f"?{urlencode({'next': onward})}"
         response = redirect(f"{SIGN_IN}/code{query}")
         services.pending_cookie.set(response, result.token)
@@ -73,6 +72,7 @@ class CustomerSignIn(SignInPages[Services, SignedInCustomer]):
 
 
 PAGES: Final = CustomerSignIn()
+NEW_PASSWORD_PAGE: Final = CodePage(Purpose.RESET, NEW_PASSWORD, "new_password.html.jinja")
 
 
 class ForgottenForm(Form):
@@ -90,7 +90,7 @@ def routes(services: Services) -> Sequence[Route]:
         public(services, FORGOTTEN, send_code, "POST"),
         public(services, NEW_PASSWORD, show_new_password),
         public(services, NEW_PASSWORD, set_password, "POST"),
-        public(services, NEW_PASSWORD + "/again", send_again, "POST"),
+        public(services, NEW_PASSWORD + "/again", NEW_PASSWORD_PAGE.send_again, "POST"),
     ]
 
 
@@ -109,41 +109,29 @@ async def send_code(services: Services, request: Request) -> Response:
             services.database, services.code_limits, browser_of(services, request), phone=phone
         )
         if not isinstance(started, CodeThrottled):
-            return ask_for_code(services, NEW_PASSWORD, started.token)
+            return NEW_PASSWORD_PAGE.lead_here(services, started.token)
         faults, status = {"": too_many_codes(started)}, 429
     return services.templates.page("forgotten.html.jinja", status, phone=form.phone.data, faults=faults)
 
 
 async def show_new_password(services: Services, request: Request) -> Response:
-    verification = await begun(services, request, Purpose.RESET)
-    if verification is None:
+    begun = await NEW_PASSWORD_PAGE.find_begun(services, request)
+    if begun is None:
         return redirect(FORGOTTEN)
-    return _new_password(services, verification, {}, sent="again" in request.query_params)
-
-
-def _new_password(
-    services: Services, verification: Verification, faults: Faults, status: int = 200, *, sent: bool = False
-) -> Response:
-    return services.templates.page(
-        "new_password.html.jinja", status, verification=verification, faults=faults, sent=sent
-    )
-
-
-async def send_again(services: Services, request: Request) -> Response:
-    return await resend(services, request, Purpose.RESET, NEW_PASSWORD, _new_password)
+    return NEW_PASSWORD_PAGE.show_empty(services, request, begun[1])
 
 
 async def set_password(services: Services, request: Request) -> Response:
     form = await NewPasswordForm.read(request)
-    verification = await begun(services, request, Purpose.RESET)
-    token = services.verification_cookie.read(request)
-    if verification is None or token is None:
+    begun = await NEW_PASSWORD_PAGE.find_begun(services, request)
+    if begun is None:
         return redirect(FORGOTTEN)
+    token, verification = begun
     weak = check_password(form.password.data, verification.phone)
     if weak is not None:
         form.faults["password"] = weak
     if form.faults:
-        return _new_password(services, verification, form.faults, 422)
+        return NEW_PASSWORD_PAGE.show(services, verification, form.faults)
     result = await finish_reset(
         services.database,
         browser_of(services, request),
@@ -161,4 +149,4 @@ async def set_password(services: Services, request: Request) -> Response:
     if result is None:
         return redirect(FORGOTTEN)
     faults = {"": CLOSED} if isinstance(result, AccountClosed) else fault_of_code(result)
-    return _new_password(services, verification, faults, 422)
+    return NEW_PASSWORD_PAGE.show(services, verification, faults)

@@ -1,6 +1,7 @@
 """Sign-up of a business, with a code that verifies its phone number."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
@@ -14,9 +15,8 @@ from tumira.html.sign_in import begin_session, browser_of, find_phone, public
 from tumira.identity import code_rules, send_codes
 from tumira.identity.person_rules import check_email, check_name, check_password, clean_name
 from tumira.identity.principal import PrincipalKind
-from tumira.identity.send_codes import CodeSent, CodeThrottled, SignUpDetails, hash_token
+from tumira.identity.send_codes import CodeSent, CodeThrottled, hash_token
 from tumira.identity.sign_in import (
-    CodeExpired,
     Mismatch,
     SignedIn,
     SignUpUnfinished,
@@ -28,7 +28,6 @@ from tumira.identity.store.sessions import SignedInCustomer
 from tumira.identity.store.verifications import Purpose, Verification
 
 SIGN_UP: Final = "/dashboard/sign-up"
-AGAIN: Final = "/dashboard/verify/again"
 CONFIRM: Final = "/dashboard/verify/start"
 
 PHONE_FAULT: Final = (
@@ -60,13 +59,63 @@ class SixDigitsForm(Form):
     code = SixDigits()
 
 
+@dataclass(frozen=True, slots=True)
+class CodePage:
+    """A page where a code is entered that was sent to a phone."""
+
+    purpose: Purpose
+    path: str
+    template: str
+
+    def lead_here(self, services: Services, token: str) -> Response:
+        response = redirect(self.path)
+        services.verification_cookie.set(response, token)
+        return response
+
+    async def find_begun(self, services: Services, request: Request) -> tuple[str, Verification] | None:
+        """Return the browser's token and what it verifies."""
+        token = services.verification_cookie.read(request)
+        if token is None:
+            return None
+        async with services.database.connection() as connection:
+            found = await verifications.find(connection, hash_token(token))
+        return (token, found) if found is not None and found.purpose is self.purpose else None
+
+    def show(
+        self, services: Services, verification: Verification, faults: Faults, status: int = 422
+    ) -> Response:
+        return services.templates.page(
+            self.template, status, verification=verification, faults=faults, sent=False
+        )
+
+    def show_empty(self, services: Services, request: Request, verification: Verification) -> Response:
+        sent = "again" in request.query_params
+        return services.templates.page(self.template, verification=verification, faults={}, sent=sent)
+
+    async def send_again(self, services: Services, request: Request) -> Response:
+        """Send another code, and go back to the page where it is asked for."""
+        begun = await self.find_begun(services, request)
+        if begun is None:
+            return redirect(SIGN_IN)
+        token, verification = begun
+        result = await send_codes.send_again(
+            services.database, services.code_limits, browser_of(services, request), token=token
+        )
+        if isinstance(result, CodeThrottled):
+            return self.show(services, verification, {"": too_many_codes(result)}, 429)
+        return redirect(f"{self.path}?again=1")
+
+
+CODE_PAGE: Final = CodePage(Purpose.SIGN_UP, VERIFY, "verify.html.jinja")
+
+
 def routes(services: Services) -> Sequence[Route]:
     return [
         public(services, SIGN_UP, show_form),
         public(services, SIGN_UP, create, "POST"),
         public(services, VERIFY, show_code_form),
         public(services, VERIFY, verify, "POST"),
-        public(services, AGAIN, send_again, "POST"),
+        public(services, VERIFY + "/again", CODE_PAGE.send_again, "POST"),
         public(services, CONFIRM, confirm, "POST"),
     ]
 
@@ -98,7 +147,10 @@ async def create(services: Services, request: Request) -> Response:
         services.code_limits,
         browser,
         phone=phone,
-        details=SignUpDetails(name, business, form.email.data or None, password),
+        name=name,
+        business=business,
+        email=form.email.data or None,
+        password=password,
         token=services.verification_cookie.read(request),
     )
     if isinstance(started, CodeThrottled):
@@ -109,45 +161,21 @@ async def create(services: Services, request: Request) -> Response:
         if not isinstance(begun_before, SignUpUnfinished):
             return refuse({"": too_many_codes(started)}, 429)
         started = CodeSent(begun_before.token)
-    return ask_for_code(services, VERIFY, started.token)
-
-
-def ask_for_code(services: Services, page: str, token: str) -> Response:
-    """Lead to the page where the code is asked for that was sent."""
-    response = redirect(page)
-    services.verification_cookie.set(response, token)
-    return response
+    return CODE_PAGE.lead_here(services, started.token)
 
 
 def too_many_codes(wait: CodeThrottled) -> str:
     return f"Too many codes were asked for. Please try again in {code_rules.in_words(wait.wait)}."
 
 
-async def begun(services: Services, request: Request, purpose: Purpose) -> Verification | None:
-    token = services.verification_cookie.read(request)
-    if token is None:
-        return None
-    async with services.database.connection() as connection:
-        found = await verifications.find(connection, hash_token(token))
-    return found if found is not None and found.purpose is purpose else None
-
-
 async def show_code_form(services: Services, request: Request) -> Response:
-    verification = await begun(services, request, Purpose.SIGN_UP)
-    if verification is None:
-        customer = await find_customer(services, request)
-        if customer is not None and not customer.phone_proved:
-            return _confirm_form(services, customer, {})
-        return redirect(HOME if customer else SIGN_UP)
-    return _code_form(services, verification, {}, sent="again" in request.query_params)
-
-
-def _code_form(
-    services: Services, verification: Verification, faults: Faults, status: int = 200, *, sent: bool = False
-) -> Response:
-    return services.templates.page(
-        "verify.html.jinja", status, verification=verification, faults=faults, sent=sent
-    )
+    begun = await CODE_PAGE.find_begun(services, request)
+    if begun is not None:
+        return CODE_PAGE.show_empty(services, request, begun[1])
+    customer = await find_customer(services, request)
+    if customer is not None and not customer.phone_proved:
+        return _confirm_form(services, customer, {})
+    return redirect(HOME if customer else SIGN_UP)
 
 
 def _confirm_form(
@@ -166,17 +194,17 @@ async def confirm(services: Services, request: Request) -> Response:
     )
     if isinstance(started, CodeThrottled):
         return _confirm_form(services, customer, {"": too_many_codes(started)}, 429)
-    return ask_for_code(services, VERIFY, started.token)
+    return CODE_PAGE.lead_here(services, started.token)
 
 
 async def verify(services: Services, request: Request) -> Response:
     form = await SixDigitsForm.read(request)
-    verification = await begun(services, request, Purpose.SIGN_UP)
-    token = services.verification_cookie.read(request)
-    if verification is None or token is None:
+    begun = await CODE_PAGE.find_begun(services, request)
+    if begun is None:
         return redirect(SIGN_UP)
+    token, verification = begun
     if form.faults:
-        return _code_form(services, verification, form.faults, 422)
+        return CODE_PAGE.show(services, verification, form.faults)
     browser = browser_of(services, request)
     result = await finish_sign_up(services.database, browser, token=token, code=form.code.data)
     if isinstance(result, SignedIn):
@@ -187,35 +215,11 @@ async def verify(services: Services, request: Request) -> Response:
         return response
     if result is None:
         return redirect(SIGN_IN)
-    return _code_form(services, verification, fault_of_code(result), 422)
+    return CODE_PAGE.show(services, verification, fault_of_code(result))
 
 
-def fault_of_code(result: Mismatch | CodeExpired) -> Faults:
-    if isinstance(result, CodeExpired) or not result.left:
+def fault_of_code(result: Mismatch) -> Faults:
+    if not result.left:
         return {"code": "This code can no longer be used. Ask for a new one below."}
     tries = "one try is" if result.left == 1 else f"{result.left} tries are"
     return {"code": f"This is not the code we sent last; {tries} left."}
-
-
-async def send_again(services: Services, request: Request) -> Response:
-    return await resend(services, request, Purpose.SIGN_UP, VERIFY, _code_form)
-
-
-async def resend(
-    services: Services,
-    request: Request,
-    purpose: Purpose,
-    page: str,
-    show: Callable[[Services, Verification, Faults, int], Response],
-) -> Response:
-    """Send another code, and go back to the page where it is asked for."""
-    verification = await begun(services, request, purpose)
-    token = services.verification_cookie.read(request)
-    if verification is None or token is None:
-        return redirect(SIGN_IN)
-    result = await send_codes.send_again(
-        services.database, services.code_limits, browser_of(services, request), token=token
-    )
-    if isinstance(result, CodeThrottled):
-        return show(services, verification, {"": too_many_codes(result)}, 429)
-    return redirect(f"{page}?again=1")

@@ -1,7 +1,7 @@
 """Operators: the people who run the gateway."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -28,11 +28,9 @@ class Operator:
     phone: str
     name: str
     role: Role
-    password_hash: str = field(repr=False)
     # Until when the one-time password is valid; None once the operator has chosen another.
     one_time_until: datetime | None
-    totp_secret: bytes | None = field(repr=False)
-    totp_last_step: int
+    has_secret: bool
     created_at: datetime
     removed_at: datetime | None
     seen_at: datetime | None
@@ -43,7 +41,7 @@ class Operator:
 
 
 _SELECT: Final = """
-SELECT o.id, o.phone, o.name, o.role, o.password_hash, o.one_time_until, o.totp_secret, o.totp_last_step,
+SELECT o.id, o.phone, o.name, o.role, o.one_time_until, o.totp_secret IS NOT NULL AS has_secret,
        o.created_at, o.removed_at,
        (SELECT max(seen_at) FROM operator_sessions s WHERE s.operator_id = o.id AND s.stage = 'in') AS seen_at
   FROM operators o

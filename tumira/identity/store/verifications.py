@@ -1,7 +1,7 @@
 """Verifications: numbers that are being proved, and the codes that were sent for that."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -64,10 +64,7 @@ async def insert(connection: Connection, verification: Verification, token_sha25
         token_sha256=token_sha256,
         purpose=verification.purpose.value,
         phone=verification.phone,
-        name=applicant and applicant.name,
-        business=applicant and applicant.business,
-        email=applicant and applicant.email,
-        password_hash=applicant and applicant.password_hash,
+        **{one.name: applicant and getattr(applicant, one.name) for one in fields(Applicant)},
     )
 
 
@@ -116,14 +113,7 @@ UPDATE verifications
 
 
 async def change(connection: Connection, verification_id: UUID, applicant: Applicant) -> None:
-    await SQL_CHANGE.rows(
-        connection,
-        verification_id=verification_id,
-        name=applicant.name,
-        business=applicant.business,
-        email=applicant.email,
-        password_hash=applicant.password_hash,
-    )
+    await SQL_CHANGE.rows(connection, verification_id=verification_id, **asdict(applicant))
 
 
 SQL_FORGET_EMAIL: Final = Statement(
@@ -187,59 +177,61 @@ async def insert_code(
     )
 
 
-# The codes of a known browser count apart from those of strangers. So do codes that were never sent, but
-# only strangers ask for those: a number without an account has no known browser.
-SQL_LIST_ASKED: Final = Statement("""
-SELECT c.sent_at, c.address
-  FROM codes c
-  JOIN verifications v ON v.id = c.verification_id
- WHERE c.phone = %(phone)s
-   AND c.sent_at > clock_timestamp() - interval '1 day'
-   AND v.purpose = %(purpose)s
-   AND c.device_sha256 IS NOT DISTINCT FROM %(device)s
- ORDER BY c.sent_at
+@dataclass(frozen=True, slots=True)
+class AskedCodes:
+    """When codes for a number were asked for in the last day, and how many by all in the last hour."""
+
+    now: datetime
+    here: Sequence[datetime]
+    everywhere: Sequence[datetime]
+    of_address: int
+    of_address_since: datetime | None
+    sent: int
+    sent_since: datetime | None
+
+
+# The codes of a known browser count apart from those of strangers: they are limited by its own waits. So do
+# codes that were never sent, but only strangers ask for those: a number without an account has no known
+# browser.
+SQL_READ_ASKED: Final = Statement("""
+WITH of_phone AS MATERIALIZED (
+    SELECT c.sent_at, c.address
+      FROM codes c
+      JOIN verifications v ON v.id = c.verification_id
+     WHERE c.phone = %(phone)s
+       AND c.sent_at > clock_timestamp() - interval '1 day'
+       AND v.purpose = %(purpose)s
+       AND c.device_sha256 IS NOT DISTINCT FROM %(device)s
+), of_address AS (
+    SELECT count(*) AS of_address, min(sent_at) AS of_address_since
+      FROM codes
+     WHERE address = %(address)s
+       AND sent_at > clock_timestamp() - interval '1 hour'
+), of_all AS (
+    SELECT count(*) AS sent, min(c.sent_at) AS sent_since
+      FROM codes c
+      JOIN verifications v ON v.id = c.verification_id
+     WHERE c.sent_at > clock_timestamp() - interval '1 hour'
+       AND c.sent
+       AND c.device_sha256 IS NULL
+       AND v.purpose = %(purpose)s
+)
+SELECT clock_timestamp() AS now,
+       ARRAY(SELECT sent_at FROM of_phone WHERE address = %(address)s ORDER BY sent_at) AS here,
+       ARRAY(SELECT sent_at FROM of_phone ORDER BY sent_at) AS everywhere,
+       of_address.*, of_all.*
+  FROM of_address, of_all
 """)
 
 
-async def list_asked(
-    connection: Connection, purpose: Purpose, phone: str, device: bytes | None
-) -> Sequence[tuple[datetime, str]]:
-    """Return when and from where codes for a number were asked for in the last day, oldest first."""
-    rows = await SQL_LIST_ASKED.rows(connection, purpose=purpose.value, phone=phone, device=device)
-    return [(row["sent_at"], row["address"]) for row in rows]
-
-
-SQL_COUNT_OF_ADDRESS: Final = Statement("""
-SELECT count(*), min(sent_at)
-  FROM codes
- WHERE address = %(address)s
-   AND sent_at > clock_timestamp() - interval '1 hour'
-""")
-
-# The codes of a known browser are limited by its own waits, and do not use up those of strangers.
-SQL_COUNT_SENT: Final = Statement("""
-SELECT count(*), min(c.sent_at)
-  FROM codes c
-  JOIN verifications v ON v.id = c.verification_id
- WHERE c.sent_at > clock_timestamp() - interval '1 hour'
-   AND c.sent
-   AND c.device_sha256 IS NULL
-   AND v.purpose = %(purpose)s
-""")
-
-
-async def count_of_address(connection: Connection, address: str) -> tuple[int, datetime | None]:
-    """Return how many codes an address asked for in the last hour, and when the oldest of them was."""
-    row = await SQL_COUNT_OF_ADDRESS.row(connection, address=address)
+async def read_asked(
+    connection: Connection, purpose: Purpose, phone: str, address: str, device: bytes | None
+) -> AskedCodes:
+    row = await SQL_READ_ASKED.row(
+        connection, purpose=purpose.value, phone=phone, address=address, device=device
+    )
     assert row is not None
-    return row[0], row[1]
-
-
-async def count_sent(connection: Connection, purpose: Purpose) -> tuple[int, datetime | None]:
-    """Return how many texts were sent for a purpose in the last hour, and when the oldest of them was."""
-    row = await SQL_COUNT_SENT.row(connection, purpose=purpose.value)
-    assert row is not None
-    return row[0], row[1]
+    return AskedCodes(**row)
 
 
 # Committed before the code is compared, so that parallel attempts cannot make a sixth.
