@@ -30,7 +30,7 @@ OPERATOR: Final = Actor("operator")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change that the account's owner can see."""
+    """A change that the account's owner can see, or one by an operator with the account that it concerns."""
 
     id: int
     at: datetime
@@ -38,19 +38,7 @@ class Change:
     address: str | None
     what: str
     detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorChange:
-    """A change by an operator, with the account that it concerns, if any."""
-
-    id: int
-    at: datetime
-    actor: str
-    address: str | None
-    what: str
-    detail: str
-    account_id: AccountId | None
+    account_id: AccountId | None = None
 
 
 SQL_INSERT: Final = Statement("""
@@ -111,33 +99,19 @@ async def record_by_operator(
     )
 
 
-SQL_LIST_BY_OPERATORS: Final = Statement("""
-SELECT id, at, actor, address, what, detail, account_id
-  FROM operator_changes
- WHERE id < %(before)s
- ORDER BY id DESC
- LIMIT %(count_max)s
-""")
+_BY_OPERATORS: Final = """
+SELECT id, at, actor, address, what, detail, account_id FROM operator_changes WHERE id < %(before)s
+"""
+_NEWEST_FIRST: Final = " ORDER BY id DESC LIMIT %(count_max)s"
 
-SQL_LIST_BY_ACTOR: Final = Statement("""
-SELECT id, at, actor, address, what, detail, account_id
-  FROM operator_changes
- WHERE actor = %(actor)s
-   AND id < %(before)s
- ORDER BY id DESC
- LIMIT %(count_max)s
-""")
-
+SQL_LIST_BY_OPERATORS: Final = Statement(_BY_OPERATORS + _NEWEST_FIRST)
+SQL_LIST_BY_ACTOR: Final = Statement(_BY_OPERATORS + " AND actor = %(actor)s" + _NEWEST_FIRST)
 # One account has few, so the actor is a filter and needs no index.
-SQL_LIST_FOR_ACCOUNT: Final = Statement("""
-SELECT id, at, actor, address, what, detail, account_id
-  FROM operator_changes
- WHERE account_id = %(account_id)s
-   AND id < %(before)s
-   AND (%(actor)s::text IS NULL OR actor = %(actor)s)
- ORDER BY id DESC
- LIMIT %(count_max)s
-""")
+SQL_LIST_FOR_ACCOUNT: Final = Statement(
+    _BY_OPERATORS
+    + " AND account_id = %(account_id)s AND (%(actor)s::text IS NULL OR actor = %(actor)s)"
+    + _NEWEST_FIRST
+)
 
 
 async def list_by_operators(
@@ -147,7 +121,7 @@ async def list_by_operators(
     *,
     actor: str | None = None,
     account_id: AccountId | None = None,
-) -> Sequence[OperatorChange]:
+) -> Sequence[Change]:
     """Return operators' changes before one of them, newest first; by one actor or for one account."""
     if account_id is not None:
         rows = await SQL_LIST_FOR_ACCOUNT.rows(
@@ -157,7 +131,7 @@ async def list_by_operators(
         rows = await SQL_LIST_BY_ACTOR.rows(connection, actor=actor, before=before, count_max=count_max)
     else:
         rows = await SQL_LIST_BY_OPERATORS.rows(connection, before=before, count_max=count_max)
-    return [OperatorChange(*row) for row in rows]
+    return [Change(*row) for row in rows]
 
 
 # Of two submissions at once, the second waits here for the commit of the first.

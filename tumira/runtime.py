@@ -5,7 +5,7 @@ import gc
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -150,19 +150,20 @@ async def is_ready(database: Database) -> str | None:
     return None
 
 
-async def waits_for_standby(database: Database) -> bool:
-    """Tell whether commits wait for a standby, as far as is known."""
+async def known_problems(database: Database) -> Sequence[str]:
+    """Return what an operator should know of a node that serves, as far as is known."""
     try:
         async with database.connection() as connection:
-            return await nodes.lacks_standby(connection)
+            lacks_standby = await nodes.lacks_standby(connection)
+            simulated = await carriers.list_simulated(connection)
     except (*UNAVAILABLE, asyncpg.PostgresError):
-        return False
-
-
-async def list_simulated(database: Database) -> Mapping[str, str]:
-    """Return the countries that only the simulator serves, as far as is known."""
-    try:
-        async with database.connection() as connection:
-            return await carriers.list_simulated(connection)
-    except (*UNAVAILABLE, asyncpg.PostgresError):
-        return {}
+        return ()
+    known = []
+    if lacks_standby:
+        known.append("No synchronous standby follows: sends wait and are answered 503; reading goes on.")
+    if simulated:
+        known.append(
+            f"The simulator is the only carrier for {', '.join(simulated)}: messages there reach no real "
+            "phone, and are billed."
+        )
+    return known

@@ -217,8 +217,15 @@ class ProcessSupervisor:
                 continue
             if child.process is not None:
                 self._note_end(child, child.process.returncode)
-            if child.retries.is_due and (child is not self._worker or self._may_start_worker()):
-                self._start(child)
+            if not child.retries.is_due or (child is self._worker and not self._may_start_worker()):
+                continue
+            try:
+                child.start()
+            except OSError as error:
+                # Too many processes, too little memory, or a program that is being replaced.
+                self._is_ready = False
+                reason = error.strerror or error
+                child.retries.fail(f"{child.name} cannot be started ({reason}); trying again.", self._tell)
 
     def _note_end(self, child: ChildProcess, code: int) -> None:
         child.process = None
@@ -226,15 +233,6 @@ class ProcessSupervisor:
         if code == OPERATOR_EXIT_CODE:
             raise OperatorError(f"{child.name} cannot run here; its last line above says what to put right.")
         child.retries.fail(f"{child.name} ended with code {code}; starting it again.", self._tell)
-
-    def _start(self, child: ChildProcess) -> None:
-        try:
-            child.start()
-        except OSError as error:
-            # Too many processes, too little memory, or a program that is being replaced.
-            self._is_ready = False
-            reason = error.strerror or error
-            child.retries.fail(f"{child.name} cannot be started ({reason}); trying again.", self._tell)
 
     def _may_start_worker(self) -> bool:
         if time.monotonic() >= self._worker_waits_until or _has_simulator(self._settings):

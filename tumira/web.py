@@ -44,7 +44,7 @@ from tumira.identity.passwords import HashingBusyError
 from tumira.operations.metrics_page import Scrape
 from tumira.postgres import migrate, nodes
 from tumira.postgres.pool import PLANNED_ONCE, Database
-from tumira.runtime import is_ready, list_simulated, waits_for_standby
+from tumira.runtime import is_ready, known_problems
 from tumira.simulator.handsets import directory_in
 from tumira.simulator.pages import SimulatorPages
 
@@ -157,14 +157,7 @@ class Web:
         if problem is not None:
             return JSONResponse({"status": "not ready", "problem": problem}, status_code=503)
         # No other node would do better, so a balancer shall not take this one away.
-        known = []
-        if await waits_for_standby(self._database):
-            known.append("No synchronous standby follows: sends wait and are answered 503; reading goes on.")
-        if simulated := await list_simulated(self._database):
-            known.append(
-                f"The simulator is the only carrier for {', '.join(simulated)}: messages there reach no real "
-                "phone, and are billed."
-            )
+        known = await known_problems(self._database)
         return JSONResponse({"status": "ready"} | ({"problem": " ".join(known)} if known else {}))
 
     async def _metrics(self, _request: Request) -> Response:

@@ -18,7 +18,6 @@ from tests.support.delivery.settling import BLOCKED, World
 from tests.support.uploads.files import check_file
 from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
-from tumira.core.ids import UploadId
 from tumira.delivery import follow_up
 from tumira.delivery.store import binds, queue, receipts
 from tumira.delivery.store.queue import ClaimRequest
@@ -27,7 +26,7 @@ from tumira.identity.store import attempts
 from tumira.identity.store.attempts import AttemptKind
 from tumira.identity.store.expired import delete_expired
 from tumira.operations.erasure import store as erasure
-from tumira.operations.erasure.store import FileFault
+from tumira.operations.erasure.erase import read_number
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS
 from tumira.pricing.actions import set_price
@@ -233,13 +232,16 @@ async def test_who_forgets_old_tries_waits_for_nobody(world: World) -> None:
 
 
 async def test_who_forgets_old_files_passes_over_those_that_are_being_erased(world: World) -> None:
-    wanted = FileWanted("people.csv", b"to\n+263771200001\n+26377", "Your parcel is here.", None, "")
+    wanted = FileWanted(
+        "people.csv", b"to,name\n+263771200001,Ada\n12,+263771200009", "Your parcel is here.", None, ""
+    )
     upload_id = await check_file(world.engine.database, world.caller.id, wanted)
     assert isinstance(upload_id, UUID), upload_id
     await world.rows("UPDATE uploads SET created_at = created_at - interval '1 year'")
-    ((line,),) = await world.rows("SELECT line FROM upload_faults")
+    subject = await read_number(world.engine.database, "+263771200009")
     async with world.engine.database.transaction() as erasing:
-        await erasure.erase_faults(erasing, [FileFault(UploadId(upload_id), line, holds=True)])
+        erased = await erasure.erase_faults(erasing, subject, (), UUID(int=(1 << 128) - 1), 10)
+        assert erased.others == {"bad_file_rows": 1}
         async with world.engine.database.connection() as connection, asyncio.timeout(WAIT_S):
             assert await uploads.delete_old(connection, 10) == 0
     async with world.engine.database.connection() as connection:

@@ -40,20 +40,14 @@ class Node:
     is_late: bool
 
 
-# A worker says every second that it lives.
-SQL_LIST_WORKERS: Final = Statement("""
+_LIST: Final = """
 SELECT id, version, started_at, seen_at, seen_at < clock_timestamp() - %(late)s::interval
-  FROM workers
+  FROM {table}
  ORDER BY id
  LIMIT %(count_max)s
-""")
-
-SQL_LIST_WEB: Final = Statement("""
-SELECT id, version, started_at, seen_at, seen_at < clock_timestamp() - %(late)s::interval
-  FROM nodes
- ORDER BY id
- LIMIT %(count_max)s
-""")
+"""
+SQL_LIST_WORKERS: Final = Statement(_LIST.format(table="workers"))
+SQL_LIST_WEB: Final = Statement(_LIST.format(table="nodes"))
 
 
 async def list_workers(connection: Connection, late: timedelta, count_max: int) -> Sequence[Node]:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira import audit_log
-from tumira.audit_log import LATEST, OperatorChange
+from tumira.audit_log import LATEST, Change
 from tumira.console.session import OperatorSession, Services, page
 from tumira.core.ids import ACCOUNT, AccountId, read_id
 from tumira.html import paging
@@ -31,7 +31,7 @@ def routes(services: Services) -> Sequence[Route]:
 async def show_changes(session: OperatorSession) -> Response:
     asked = ChangesFilter.parse_query(session.request)
     before = paging.read_number(session.request.query_params.get("before", ""), LATEST, LATEST)
-    found: Sequence[OperatorChange] = []
+    found: Sequence[Change] = []
     if asked.faults:
         session = replace(session, refused=FormRefused(asked.faults))
     else:

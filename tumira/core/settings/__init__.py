@@ -152,28 +152,27 @@ def _read(env_file: Path) -> dict[str, str]:
         ) from error
 
 
-def _port(name: str, text: str) -> int:
-    # Not 0, for which the system would choose a port that nobody else knows.
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= PORT_MAX):
-        raise OperatorError(f"{name} is {text!r}; it must be a number from 1 to {PORT_MAX}.")
+def _number(name: str, text: str, low: int, high: int, what: str = "a number", rest: str = "") -> int:
+    if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
+        raise OperatorError(f"{name} is {text!r}; it must be {what} from {low} to {high}{rest}.")
     return int(text)
+
+
+def _port(name: str, text: str, web_port: int | None = None) -> int:
+    # Not 0, for which the system would choose a port that nobody else knows.
+    port = _number(name, text, 1, PORT_MAX)
+    if port == web_port:
+        raise OperatorError(f"TUMIRA_PORT and {name} are both {port}; give one of them another number.")
+    return port
 
 
 def _count(name: str, values: Mapping[str, str], default: int) -> int:
-    text = values.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= COUNT_MAX):
-        raise OperatorError(f"{name} is {text!r}; it must be a number from 1 to {COUNT_MAX}.")
-    return int(text)
+    return _number(name, values.get(name, str(default)), 1, COUNT_MAX)
 
 
 def _drain_wait(values: Mapping[str, str]) -> int:
     name = PREFIX + "DRAIN_WAIT"
-    text = values.get(name, "0")
-    if not (text.isascii() and text.isdigit() and int(text) <= DRAIN_WAIT_MAX_S):
-        raise OperatorError(
-            f"{name} is {text!r}; it must be a number of seconds from 0 to {DRAIN_WAIT_MAX_S}."
-        )
-    return int(text)
+    return _number(name, values.get(name, "0"), 0, DRAIN_WAIT_MAX_S, "a number of seconds")
 
 
 def _keep_weeks(values: Mapping[str, str]) -> int | None:
@@ -181,12 +180,8 @@ def _keep_weeks(values: Mapping[str, str]) -> int | None:
     text = values.get(name, str(KEEP_WEEKS))
     if text in {"0", "none"}:
         return None
-    if not (text.isascii() and text.isdigit() and KEEP_WEEKS_MIN <= int(text) <= KEEP_WEEKS_MAX):
-        raise OperatorError(
-            f"{name} is {text!r}; it must be a number of weeks from {KEEP_WEEKS_MIN} to {KEEP_WEEKS_MAX}, "
-            "or none to keep messages for good."
-        )
-    return int(text)
+    rest = ", or none to keep messages for good"
+    return _number(name, text, KEEP_WEEKS_MIN, KEEP_WEEKS_MAX, "a number of weeks", rest)
 
 
 def _switch(name: str, values: Mapping[str, str]) -> bool:
@@ -201,20 +196,12 @@ def _simulator_port(values: Mapping[str, str], web_port: int, database_url: str 
     name = PREFIX + "SIMULATOR_PORT"
     if name not in values and database_url is not None:
         return None
-    port = _port(name, values.get(name, str(SIMULATOR_PORT)))
-    if port == web_port:
-        raise OperatorError(f"TUMIRA_PORT and {name} are both {port}; give one of them another number.")
-    return port
+    return _port(name, values.get(name, str(SIMULATOR_PORT)), web_port)
 
 
 def _metrics_port(values: Mapping[str, str], web_port: int) -> int | None:
     name = PREFIX + "WORKER_METRICS_PORT"
-    if name not in values:
-        return None
-    port = _port(name, values[name])
-    if port == web_port:
-        raise OperatorError(f"TUMIRA_PORT and {name} are both {port}; give one of them another number.")
-    return port
+    return _port(name, values[name], web_port) if name in values else None
 
 
 def _smtp(values: Mapping[str, str], public_url: str) -> Smtp | None:

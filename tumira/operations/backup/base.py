@@ -11,7 +11,7 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from tumira.core.errors import OperatorError
-from tumira.operations.backup.files import sync_directory
 from tumira.operations.backup.programs import ProgramResult, Programs, failed, run
 from tumira.postgres.embedded import server as embedded
 from tumira.postgres.embedded.files import (
@@ -31,6 +30,7 @@ from tumira.postgres.embedded.files import (
     private_directory,
     said_plainly,
     server_user,
+    sync_directory,
 )
 
 RESTORING: Final = "restoring"
@@ -53,7 +53,8 @@ async def copy_to(programs: Programs, target: Path, watch: Callable[[], None]) -
     """Copy the whole PostgreSQL to a new directory while it runs, and return the number of bytes."""
     with _new_directory(target) as partial:
         done = await run(programs, "pg_basebackup", *_COPY, f"--pgdata={partial}", watch=watch)
-        _check(done, "The base backup failed", target.parent)
+        if not done.ok:
+            raise failed(done, "The base backup failed", target.parent)
         await asyncio.to_thread(verify, partial)
     return _size(target)
 
@@ -75,11 +76,6 @@ def _new_directory(target: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-
-
-def _check(done: ProgramResult, what: str, where: Path) -> None:
-    if not done.ok:
-        raise failed(done, what, where)
 
 
 def _size(directory: Path) -> int:
@@ -194,13 +190,9 @@ def _lay_out(
     (inner.cluster / "recovery.signal").touch(mode=0o600)
     inner.cluster.chmod(0o700)
     if user.switched:
-        _give_away([inner.cluster, *inner.root.rglob("*")], user)
+        for path in (inner.cluster, *inner.root.rglob("*")):
+            os.chown(path, user.uid, user.gid, follow_symlinks=False)
     return before
-
-
-def _give_away(paths: Sequence[Path], user: ServerUser) -> None:
-    for path in paths:
-        os.chown(path, user.uid, user.gid, follow_symlinks=False)
 
 
 def _copy_log(log: Path, target: Path) -> None:

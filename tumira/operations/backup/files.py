@@ -26,6 +26,7 @@ from msgspec import Struct
 
 from tumira.core.errors import OperatorError
 from tumira.operations.backup.programs import disk_full
+from tumira.postgres.embedded.files import sync_directory
 
 Progress = Callable[[int], None]
 
@@ -150,15 +151,6 @@ def _give_name(partial: Path, target: Path) -> None:
             raise
         partial.rename(target)
     sync_directory(target.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory survive a power cut."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def digest_of(file: BinaryIO, size: int, progress: Progress) -> "hashlib._Hash":

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -31,6 +31,17 @@ class Erasure:
     others: Mapping[str, int]
     waiting: int
     finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step erased, what has to wait, and where the next step begins: None for the next stage."""
+
+    place: Sequence[str] | None = None
+    messages: int = 0
+    others: Mapping[str, int] = field(default_factory=dict)
+    waiting: int = 0
+    accounts: frozenset[AccountId] = frozenset()
 
 
 _COLUMNS: Final = (

@@ -4,13 +4,11 @@ Each reads some rows of one kind in the order of their keys and erases the numbe
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
-
-import msgspec
 
 from tumira.accounts import store as accounts
 from tumira.core.ids import AccountId, EndpointId, MessageId, first_id, made_at_ms
@@ -19,7 +17,8 @@ from tumira.delivery.store import settlement
 from tumira.delivery.store.settlement import LockedMessage
 from tumira.identity.store import operators
 from tumira.operations.erasure import store
-from tumira.operations.erasure.requests import Erasure
+from tumira.operations.erasure.requests import Erasure, StepResult
+from tumira.operations.erasure.store import LOWEST
 from tumira.postgres.connection import Connection
 from tumira.pricing.phone_numbers import Subject
 from tumira.sending import lifecycle
@@ -28,8 +27,6 @@ MESSAGES_MAX: Final = 500
 # Each has up to a thousand rows.
 CHUNKS_MAX: Final = 50
 ROWS_MAX: Final = 2_000
-
-LOWEST: Final = UUID(int=0)
 
 
 class Stage(StrEnum):
@@ -59,17 +56,6 @@ class Walk:
     def until(self) -> UUID:
         """The id above all messages and files from before the request."""
         return first_id(int(self.erasure.at.timestamp() * 1000))
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """What a step erased, what has to wait, and where the next step begins: None for the next stage."""
-
-    place: Sequence[str] | None = None
-    messages: int = 0
-    others: Mapping[str, int] = field(default_factory=dict)
-    waiting: int = 0
-    accounts: frozenset[AccountId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,40 +155,11 @@ def _add(found: StepResult, more: StepResult) -> StepResult:
 
 
 async def _faults(connection: Connection, walk: Walk) -> StepResult:
-    after_upload, after_line = walk.erasure.place or (str(LOWEST), "-1")
-    faults = await store.list_faults(
-        connection, walk.subject, (UUID(after_upload), int(after_line)), walk.until, ROWS_MAX
-    )
-    holding = [one for one in faults if one.holds]
-    await store.erase_faults(connection, holding)
-    return StepResult(
-        place=[str(faults[-1].upload_id), str(faults[-1].line)] if len(faults) == ROWS_MAX else None,
-        others={"bad_file_rows": len(holding)},
-    )
+    return await store.erase_faults(connection, walk.subject, walk.erasure.place, walk.until, ROWS_MAX)
 
 
 async def _replies(connection: Connection, walk: Walk) -> StepResult:
-    after_account, after_key = walk.erasure.place or (str(LOWEST), "")
-    replies = await store.list_replies(connection, walk.subject, (UUID(after_account), after_key), ROWS_MAX)
-    changed = 0
-    for reply in replies:
-        response = None if reply.response is None else _without(walk.subject, reply.response)
-        if response is not None:
-            await store.set_reply(connection, store.Reply(reply.account_id, reply.key, response))
-            changed += 1
-    return StepResult(
-        place=[str(replies[-1].account_id), replies[-1].key] if len(replies) == ROWS_MAX else None,
-        others={"replies": changed},
-    )
-
-
-def _without(subject: Subject, response: bytes) -> bytes | None:
-    """Return an answer without the number among the rejected ones; None if it is not there."""
-    answer: dict[str, Any] = msgspec.json.decode(response)
-    quoting = [one for one in answer["rejected"] if subject.is_in(one["to"])]
-    for one in quoting:
-        one["to"] = subject.pseudonym
-    return msgspec.json.encode(answer) if quoting else None
+    return await store.erase_replies(connection, walk.subject, walk.erasure.place, ROWS_MAX)
 
 
 async def _answers(connection: Connection, walk: Walk) -> StepResult:
@@ -215,21 +172,14 @@ async def _answers(connection: Connection, walk: Walk) -> StepResult:
         if first is None:
             return StepResult()
         endpoint_id, after = first, LOWEST
-    attempts = await store.list_attempts(
-        connection,
-        walk.subject,
-        EndpointId(endpoint_id),
-        after,
-        first_id(int(walk.now.timestamp() * 1000)),
-        ROWS_MAX,
+    until = first_id(int(walk.now.timestamp() * 1000))
+    found = await store.erase_answers(
+        connection, walk.subject, EndpointId(endpoint_id), after, until, ROWS_MAX
     )
-    holding = [one for one in attempts if one.holds]
-    await store.erase_answers(connection, EndpointId(endpoint_id), holding)
-    others = {"webhook_answers": len(holding)}
-    if len(attempts) == ROWS_MAX:
-        return StepResult(place=[str(endpoint_id), str(attempts[-1].id)], others=others)
+    if found.place is not None:
+        return found
     following = await store.next_endpoint(connection, walk.erasure.accounts, endpoint_id)
-    return StepResult(place=None if following is None else [str(following), str(LOWEST)], others=others)
+    return replace(found, place=None if following is None else [str(following), str(LOWEST)])
 
 
 async def _proofs(connection: Connection, walk: Walk) -> StepResult:

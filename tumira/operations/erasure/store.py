@@ -6,17 +6,28 @@ key. Rows that are found are then changed by their key. Nothing that money or a 
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
+import asyncpg
+import msgspec
 from msgspec import Struct
 
 from tumira.core.ids import AccountId, BatchId, EndpointId, MessageId, UploadId, message_bounds
 from tumira.delivery.store.settlement import lock_batches
+from tumira.operations.erasure.requests import StepResult
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 from tumira.pricing.phone_numbers import Subject
 from tumira.sending import recipients
+
+LOWEST: Final = UUID(int=0)
+
+
+def _after(rows: Sequence[asyncpg.Record], count_max: int, *key: str) -> Sequence[str] | None:
+    """Return the key of the last row if there may be more rows."""
+    return [str(rows[-1][name]) for name in key] if len(rows) == count_max else None
+
 
 # Without the characters that people put between digits; removing every non-digit would take three times as
 # long.
@@ -181,14 +192,6 @@ async def erase_chunk(connection: Connection, subject: Subject, chunk: FileChunk
     )
 
 
-class FileFault(Struct, frozen=True):
-    """A row of a file that cannot be sent; `holds` tells whether the number is in it."""
-
-    upload_id: UploadId
-    line: int
-    holds: bool
-
-
 SQL_LIST_FAULTS: Final = Statement(f"""
 SELECT upload_id, line,
        EXISTS (SELECT
@@ -200,20 +203,6 @@ SELECT upload_id, line,
  ORDER BY upload_id, line
  LIMIT %(count_max)s
 """)  # noqa: S608 - only constants are put in
-
-
-async def list_faults(
-    connection: Connection, subject: Subject, after: tuple[UUID, int], until: UUID, count_max: int
-) -> Sequence[FileFault]:
-    rows = await SQL_LIST_FAULTS.rows(
-        connection,
-        national=subject.national,
-        after_upload=after[0],
-        after_line=after[1],
-        until=until,
-        count_max=count_max,
-    )
-    return [FileFault(*row) for row in rows]
 
 
 # The maintenance task that deletes old files skips these meanwhile.
@@ -232,20 +221,27 @@ UPDATE upload_faults
 """)
 
 
-async def erase_faults(connection: Connection, faults: Sequence[FileFault]) -> None:
-    """Blank rows that cannot be sent; files are locked before their rows."""
-    if not faults:
-        return
-    await SQL_HOLD_FILES.rows(connection, ids=sorted({one.upload_id for one in faults}))
-    await SQL_ERASE_FAULT.each(connection, [{"upload_id": one.upload_id, "line": one.line} for one in faults])
-
-
-class Reply(Struct, frozen=True):
-    """A stored answer of an idempotent call; `response` is None unless it may quote the number."""
-
-    account_id: AccountId
-    key: str
-    response: bytes | None
+async def erase_faults(
+    connection: Connection, subject: Subject, place: Sequence[str], until: UUID, count_max: int
+) -> StepResult:
+    """Blank the next rows of files that could not be sent and hold the number."""
+    after_upload, after_line = place or (str(LOWEST), "-1")
+    rows = await SQL_LIST_FAULTS.rows(
+        connection,
+        national=subject.national,
+        after_upload=UUID(after_upload),
+        after_line=int(after_line),
+        until=until,
+        count_max=count_max,
+    )
+    holding = [{"upload_id": row["upload_id"], "line": row["line"]} for row in rows if row["holds"]]
+    if holding:
+        # Lock order: files before their rows.
+        await SQL_HOLD_FILES.rows(connection, ids=sorted({one["upload_id"] for one in holding}))
+        await SQL_ERASE_FAULT.each(connection, holding)
+    return StepResult(
+        place=_after(rows, count_max, "upload_id", "line"), others={"bad_file_rows": len(holding)}
+    )
 
 
 # Nearly all answers reject no number, and are not read.
@@ -253,25 +249,12 @@ SQL_LIST_REPLIES: Final = Statement(f"""
 SELECT account_id, key,
        CASE WHEN position(convert_to('"rejected":[]', 'UTF8') IN response) > 0 THEN NULL
             WHEN {HOLDS.format("convert_from(response, 'UTF8')")} THEN response
-       END
+       END AS response
   FROM idempotency_keys
  WHERE (account_id, key) > (%(after_account)s, %(after_key)s)
  ORDER BY account_id, key
  LIMIT %(count_max)s
 """)  # noqa: S608 - only constants are put in
-
-
-async def list_replies(
-    connection: Connection, subject: Subject, after: tuple[UUID, str], count_max: int
-) -> Sequence[Reply]:
-    rows = await SQL_LIST_REPLIES.rows(
-        connection,
-        national=subject.national,
-        after_account=after[0],
-        after_key=after[1],
-        count_max=count_max,
-    )
-    return [Reply(*row) for row in rows]
 
 
 # The row itself stays: it keeps the call from being billed twice.
@@ -283,8 +266,34 @@ UPDATE idempotency_keys
 """)
 
 
-async def set_reply(connection: Connection, reply: Reply) -> None:
-    await SQL_SET_REPLY.rows(connection, account_id=reply.account_id, key=reply.key, response=reply.response)
+async def erase_replies(
+    connection: Connection, subject: Subject, place: Sequence[str], count_max: int
+) -> StepResult:
+    """Take the number out of the next stored answers of idempotent calls."""
+    after_account, after_key = place or (str(LOWEST), "")
+    rows = await SQL_LIST_REPLIES.rows(
+        connection,
+        national=subject.national,
+        after_account=UUID(after_account),
+        after_key=after_key,
+        count_max=count_max,
+    )
+    changed = 0
+    for account_id, key, quoting in rows:
+        response = None if quoting is None else _without(subject, quoting)
+        if response is not None:
+            await SQL_SET_REPLY.rows(connection, account_id=account_id, key=key, response=response)
+            changed += 1
+    return StepResult(place=_after(rows, count_max, "account_id", "key"), others={"replies": changed})
+
+
+def _without(subject: Subject, response: bytes) -> bytes | None:
+    """Return an answer without the number among the rejected ones; None if it is not there."""
+    answer: dict[str, Any] = msgspec.json.decode(response)
+    quoting = [one for one in answer["rejected"] if subject.is_in(one["to"])]
+    for one in quoting:
+        one["to"] = subject.pseudonym
+    return msgspec.json.encode(answer) if quoting else None
 
 
 SQL_NEXT_ENDPOINT: Final = Statement("""
@@ -304,13 +313,6 @@ async def next_endpoint(
     return found
 
 
-class WebhookAnswer(Struct, frozen=True):
-    """A webhook attempt; `holds` says whether the answer of the customer's server has the number."""
-
-    id: UUID
-    holds: bool
-
-
 SQL_LIST_ATTEMPTS: Final = Statement("""
 SELECT id, strpos(answer, %(national)s) > 0 AS holds
   FROM webhook_attempts
@@ -322,25 +324,6 @@ SELECT id, strpos(answer, %(national)s) > 0 AS holds
 """)
 
 
-async def list_attempts(
-    connection: Connection,
-    subject: Subject,
-    endpoint_id: EndpointId,
-    after: UUID,
-    until: UUID,
-    count_max: int,
-) -> Sequence[WebhookAnswer]:
-    rows = await SQL_LIST_ATTEMPTS.rows(
-        connection,
-        national=subject.national,
-        endpoint_id=endpoint_id,
-        after=after,
-        until=until,
-        count_max=count_max,
-    )
-    return [WebhookAnswer(*row) for row in rows]
-
-
 SQL_ERASE_ANSWER: Final = Statement("""
 UPDATE webhook_attempts
    SET answer = ''
@@ -350,10 +333,27 @@ UPDATE webhook_attempts
 
 
 async def erase_answers(
-    connection: Connection, endpoint_id: EndpointId, attempts: Sequence[WebhookAnswer]
-) -> None:
-    await SQL_ERASE_ANSWER.each(
-        connection, [{"endpoint_id": endpoint_id, "attempt_id": one.id} for one in attempts]
+    connection: Connection,
+    subject: Subject,
+    endpoint_id: EndpointId,
+    after: UUID,
+    until: UUID,
+    count_max: int,
+) -> StepResult:
+    """Blank the next answers of a customer's server that hold the number."""
+    rows = await SQL_LIST_ATTEMPTS.rows(
+        connection,
+        national=subject.national,
+        endpoint_id=endpoint_id,
+        after=after,
+        until=until,
+        count_max=count_max,
+    )
+    holding = [{"endpoint_id": endpoint_id, "attempt_id": row["id"]} for row in rows if row["holds"]]
+    await SQL_ERASE_ANSWER.each(connection, holding)
+    last = _after(rows, count_max, "id")
+    return StepResult(
+        place=None if last is None else [str(endpoint_id), *last], others={"webhook_answers": len(holding)}
     )
 
 

@@ -242,6 +242,15 @@ def make_root(place: Place, user: ServerUser) -> None:
         place.root.chmod(0o711 if user.switched else 0o700)
 
 
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory survive a power cut."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def check_owner(place: Place, user: ServerUser) -> None:
     """Refuse a cluster of another user; PostgreSQL's own message helps less."""
     owner = place.cluster.stat().st_uid

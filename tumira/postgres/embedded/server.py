@@ -40,6 +40,7 @@ from tumira.postgres.embedded.files import (
     said_plainly,
     server_user,
     socket_directory,
+    sync_directory,
 )
 
 ROLE: Final = "tumira"
@@ -358,11 +359,7 @@ def _make_cluster(place: Place, user: ServerUser, binaries: Path, tell: Tell, he
         what = f"The database in {place.root} cannot be created"
         raise process.failed(place, what, made.stderr, made.returncode)
     place.unfinished.rename(place.cluster)
-    handle = os.open(place.root, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_directory(place.root)
 
 
 def _shared_buffers_mb() -> int:
@@ -377,14 +374,12 @@ def _write_access_rules(place: Place, user: ServerUser) -> None:
     """Let the server's user be the superuser, and ourselves and root the application's role; nobody else."""
     names = [pwd.getpwuid(0).pw_name, pwd.getpwuid(os.geteuid()).pw_name, user.name]
     pairs = [(user.name, SUPERUSER), *((name, ROLE) for name in dict.fromkeys(names))]
-    _write(place.hba, ["local all all peer map=tumira", "local replication all peer map=tumira"])
-    _write(place.ident, [f'tumira "{system_user}" {role}' for system_user, role in pairs])
-
-
-def _write(path: Path, lines: Sequence[str]) -> None:
-    path.unlink(missing_ok=True)
-    path.write_text("".join(f"{line}\n" for line in ("# Written at every start.", *lines)))
-    path.chmod(0o644)
+    rules = ["local all all peer map=tumira", "local replication all peer map=tumira"]
+    mapped = [f'tumira "{system_user}" {role}' for system_user, role in pairs]
+    for path, lines in ((place.hba, rules), (place.ident, mapped)):
+        path.unlink(missing_ok=True)
+        path.write_text("".join(f"{line}\n" for line in ("# Written at every start.", *lines)))
+        path.chmod(0o644)
 
 
 def _arguments(place: Place, socket_dir: Path) -> Sequence[str]:
