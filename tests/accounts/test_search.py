@@ -19,7 +19,7 @@ from tumira.postgres.statement import Statement
 from tumira.topups import lists as top_up_lists
 from tumira.topups.store import LAST as LAST_TOP_UP
 
-MANY: Final = 20_000
+MANY: Final = 10_000
 CODES: Final = ("263", "27")
 PAGE: Final = 50
 
@@ -76,26 +76,26 @@ async def by_words(url: str, text: str, look_max: int = account_search.LOOK_MAX)
     raise AssertionError("the search has no end")
 
 
-@pytest.mark.parametrize(
-    ("text", "phones"),
-    [
-        ("elise", []),
-        ("Élise", ["+27821230001"]),
-        ("ÉLI", ["+27821230001"]),
-        ("O'Brien", ["+27821230001"]),
-        ("brien caf", ["+27821230001"]),
-        ("co harare", ["+27821230001"]),
-        ("moyol", ["+27821230002"]),
-        ("BAKERS moyo", ["+27821230002"]),
-        ("99365", ["+27821230003"]),
-        ("%_ 77024", ["+27821230003"]),
-        ("%", []),
-        ("", []),
-        ("moyo nobody", []),
-    ],
-)
-async def test_names_are_found_by_how_their_words_begin(url: str, text: str, phones: Sequence[str]) -> None:
-    assert [one.phone for one in await by_words(url, text)] == phones
+FOUND: Final[Sequence[tuple[str, Sequence[str]]]] = [
+    ("elise", []),
+    ("Élise", ["+27821230001"]),
+    ("ÉLI", ["+27821230001"]),
+    ("O'Brien", ["+27821230001"]),
+    ("brien caf", ["+27821230001"]),
+    ("co harare", ["+27821230001"]),
+    ("moyol", ["+27821230002"]),
+    ("BAKERS moyo", ["+27821230002"]),
+    ("99365", ["+27821230003"]),
+    ("%_ 77024", ["+27821230003"]),
+    ("%", []),
+    ("", []),
+    ("moyo nobody", []),
+]
+
+
+async def test_names_are_found_by_how_their_words_begin(url: str) -> None:
+    for text, phones in FOUND:
+        assert [one.phone for one in await by_words(url, text)] == phones, text
 
 
 async def test_every_account_that_fits_is_found_once_over_all_pages(url: str) -> None:

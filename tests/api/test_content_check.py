@@ -59,11 +59,12 @@ def traces(service: Service, caller: Caller) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-@pytest.mark.parametrize("text", [ADVERT, MIXED])
+@pytest.mark.parametrize("text", [ADVERT, MIXED, f"🙂🙂 Mhoro é! {ADVERT}"])
 def test_marketing_is_refused_with_the_words_that_weighed(
     service: Service, text: str, *, dry_run: bool
 ) -> None:
     caller = service.open_account()
+    rejected(service.send(caller, to="+15550100", body=text, dry_run=dry_run))
     detail = rejected(service.send(caller, body=text, dry_run=dry_run))
     assert 1 <= len(detail["reasons"]) <= 10
     for reason in detail["reasons"]:
@@ -105,13 +106,6 @@ def test_a_thousand_recipients_are_refused_as_one_is(service: Service) -> None:
     assert service.balance(caller) == 60
 
 
-def test_a_text_that_is_too_long_is_refused_for_its_length(service: Service) -> None:
-    caller = service.open_account()
-    assert_refused(service.send(caller, body=ADVERT * 20), errors.TooManySegments)
-    # 765 characters would fit in GSM-7, but not these.
-    assert_refused(service.send(caller, body=ADVERT + "é漢" * 150), errors.TooManySegments)
-
-
 def test_an_allowed_template_lets_texts_pass_from_the_next_call_on_and_for_its_account_alone(
     service: Service,
 ) -> None:
@@ -143,7 +137,8 @@ def test_a_blocked_template_refuses_what_the_judge_lets_pass(service: Service) -
 def test_a_blocked_template_wins_over_an_allowed_one(service: Service) -> None:
     caller = service.open_account()
     text = ADVERT.replace("bags", "belts")
-    add(service, text, caller.id)
+    # Allowed for every account.
+    add(service, text, None)
     assert service.send(caller, body=text).status_code == 202
     template_id = add(service, text.replace("50", "{percent}"), None, block=True)
     assert rejected(service.send(caller, body=text))["category"] == "blocked_template"
@@ -161,24 +156,3 @@ def test_an_answer_that_was_given_is_replayed_although_such_texts_are_blocked_si
         assert (again.content, again.headers["Idempotency-Replayed"]) == (first.content, "true")
         rejected(service.send(caller, to=to, body=text))
         service.run(remove_template, template_id, OPERATOR)
-
-
-def test_places_are_counted_in_characters_of_the_text_as_it_was_given(service: Service) -> None:
-    text = f"🙂🙂 Mhoro é! {ADVERT}"
-    for reason in rejected(service.send(service.open_account(), body=text))["reasons"]:
-        assert text[reason["start"] : reason["end"]] == reason["words"]
-
-
-def test_a_template_for_every_account_lets_everybody_pass(service: Service) -> None:
-    text = ADVERT.replace("shoes", "hats")
-    callers = [service.open_account() for _ in range(2)]
-    template_id = add(service, text, None)
-    for caller in callers:
-        assert service.send(caller, body=text).status_code == 202
-    service.run(remove_template, template_id, OPERATOR)
-    for caller in callers:
-        rejected(service.send(caller, body=text))
-
-
-def test_a_text_is_refused_also_when_nobody_could_be_sent_to(service: Service) -> None:
-    rejected(service.send(service.open_account(), to="+15550100", body=ADVERT))

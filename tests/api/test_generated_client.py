@@ -50,7 +50,7 @@ def connect(service: Service, caller: Caller) -> Any:
 
 
 @pytest.mark.usefixtures("generated")
-def test_a_generated_client_sends_and_looks_up(service: Service) -> None:
+def test_a_generated_client_sends_looks_up_and_reads_refusals(service: Service) -> None:
     caller = service.open_account(balance="1")
     models = part("models")
     send, get_batch, get_message = (
@@ -73,16 +73,8 @@ def test_a_generated_client_sends_and_looks_up(service: Service) -> None:
         message = get_message.sync(batch.messages[0].message_id, client=client).data
         assert (message.to, message.cost, message.sent_at) == ("+263771200001", "0.0400", None)
 
-
-@pytest.mark.usefixtures("generated")
-def test_a_generated_client_reads_refusals_and_the_account(service: Service) -> None:
-    caller = service.open_account(balance="0.01")
-    models = part("models")
-    send, get_balance, get_pricing = (
-        part(f"api.{name}")
-        for name in ("messages.send_messages", "account.get_balance", "account.get_pricing")
-    )
-    with connect(service, caller) as client:
+    get_balance, get_pricing = (part(f"api.account.{name}") for name in ("get_balance", "get_pricing"))
+    with connect(service, service.open_account(balance="0.01")) as client:
         body = models.SendRequest(channel="sms", to="+263771200001", body="Your code is 493817.")
         refused = send.sync_detailed(client=client, body=body)
         assert refused.status_code == 402

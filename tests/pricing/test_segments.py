@@ -24,7 +24,6 @@ EXTENSION = "\f^{}\\[~]|€"
 
 EMOJI = "\N{GRINNING FACE}"
 FLAG = "\N{REGIONAL INDICATOR SYMBOL LETTER Z}\N{REGIONAL INDICATOR SYMBOL LETTER W}"
-FAMILY = "\N{MAN}\N{ZERO WIDTH JOINER}\N{WOMAN}\N{ZERO WIDTH JOINER}\N{GIRL}\N{ZERO WIDTH JOINER}\N{BOY}"
 CYRILLIC = "я"
 # The pairs with the lowest and the highest second unit.
 FIRST_PAIR = chr(0x10000)
@@ -35,55 +34,37 @@ LAST_PAIR = chr(0x10FFFF)
     ("text", "segments", "encoding", "characters"),
     [
         ("", 1, GSM, 0),
-        ("a", 1, GSM, 1),
         ("a" * 160, 1, GSM, 160),
         ("a" * 161, 2, GSM, 161),
-        ("a" * 306, 2, GSM, 306),
-        ("a" * 307, 3, GSM, 307),
         ("a" * 765, 5, GSM, 765),
         ("a" * 766, 6, GSM, 766),
         ("a" * 153_000, 1000, GSM, 153_000),
         ("€" * 80, 1, GSM, 160),
         ("€" * 81, 2, GSM, 162),
-        ("€" * 152, 2, GSM, 304),
         ("€" * 153, 3, GSM, 306),
         ("a" * 152 + "€" + "a" * 6, 1, GSM, 160),
         ("a" * 152 + "€" + "a" * 7, 2, GSM, 161),
-        ("a" * 152 + "€" + "a" * 151, 2, GSM, 305),
         ("a" * 152 + "€" + "a" * 152, 3, GSM, 306),
         ("a" * 151 + "€" + "a" * 153, 2, GSM, 306),
         ("\r\n" * 80, 1, GSM, 160),
-        ("\r\n" * 80 + "a", 2, GSM, 161),
         (BASIC, 1, GSM, 127),
-        (EXTENSION, 1, GSM, 20),
         (BASIC + EXTENSION, 1, GSM, 147),
         (CYRILLIC * 70, 1, UCS, 70),
         (CYRILLIC * 71, 2, UCS, 71),
-        (CYRILLIC * 134, 2, UCS, 134),
-        (CYRILLIC * 135, 3, UCS, 135),
         (CYRILLIC * 335, 5, UCS, 335),
         (CYRILLIC * 336, 6, UCS, 336),
-        ("a" * 69 + CYRILLIC, 1, UCS, 70),
         ("€" * 69 + CYRILLIC, 1, UCS, 70),
         (EMOJI * 35, 1, UCS, 70),
         (EMOJI * 36, 2, UCS, 72),
-        (EMOJI * 66, 2, UCS, 132),
-        (EMOJI * 67, 3, UCS, 134),
-        (CYRILLIC * 66 + EMOJI + CYRILLIC * 65, 2, UCS, 133),
         (CYRILLIC * 66 + EMOJI + CYRILLIC * 66, 3, UCS, 134),
         (CYRILLIC * 65 + EMOJI + CYRILLIC * 67, 2, UCS, 134),
         (CYRILLIC * 66 + FIRST_PAIR + CYRILLIC * 66, 3, UCS, 134),
         (CYRILLIC * 66 + LAST_PAIR + CYRILLIC * 66, 3, UCS, 134),
         (CYRILLIC * 67 + "\N{BYTE ORDER MARK}" * 67, 2, UCS, 134),
-        (FAMILY, 1, UCS, 11),
-        (CYRILLIC * 60 + FAMILY + CYRILLIC * 62, 2, UCS, 133),
         (FLAG, 1, UCS, 4),
-        (FLAG * 33, 2, UCS, 132),
-        ("e\N{COMBINING ACUTE ACCENT}" * 35, 1, UCS, 70),
         ("e\N{COMBINING ACUTE ACCENT}" * 36, 2, UCS, 72),
         ("é" * 160, 1, GSM, 160),
         ("\x1b", 1, UCS, 1),
-        ("\x1b" * 71, 2, UCS, 71),
     ],
 )
 def test_the_boundaries(text: str, segments: int, encoding: Encoding, characters: int) -> None:

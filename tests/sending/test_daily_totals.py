@@ -301,19 +301,6 @@ async def test_it_is_known_what_every_message_waits_for(world: World) -> None:
     assert Waiting("ZW", WaitReason.TURN, 4) in await waiting_of(world, world.caller)
 
 
-async def test_of_many_waiting_messages_the_oldest_are_looked_at(world: World) -> None:
-    now = datetime.now(UTC)
-    for minutes in range(4):
-        await accepted(
-            world, world.caller.id, now - timedelta(minutes=minutes), ["ZA" if minutes else "ZW"] * 5
-        )
-    assert await waiting_of(world, world.caller, 20) == [
-        Waiting("ZA", WaitReason.TURN, 15),
-        Waiting("ZW", WaitReason.TURN, 5),
-    ]
-    assert await waiting_of(world, world.caller, 7) == [Waiting("ZA", WaitReason.TURN, 7)]
-
-
 async def test_messages_that_have_ended_do_not_hide_those_that_wait(world: World) -> None:
     now = datetime.now(UTC)
     old = await accepted(world, world.caller.id, now - timedelta(days=2), ["ZW"] * 30)
@@ -323,16 +310,8 @@ async def test_messages_that_have_ended_do_not_hide_those_that_wait(world: World
         Waiting("ZA", WaitReason.TURN, 3),
         Waiting("ZW", WaitReason.TURN, 1),
     ]
-    # But it does not look for ever.
+    # The oldest are looked at first, and it does not look for ever.
     assert await waiting_of(world, world.caller, 1) == [Waiting("ZW", WaitReason.TURN, 1)]
-
-
-async def test_nothing_waits_for_an_account_without_open_batches(world: World) -> None:
-    await world.send()
-    await world.fail_unroutable()
-    assert await waiting_of(world, world.caller) == []
-    async with world.engine.database.connection() as connection:
-        assert await daily_totals.waiting_by_day(connection, world.caller.id) == []
 
 
 async def test_what_waits_is_counted_to_the_day_on_which_it_was_accepted(world: World) -> None:
@@ -343,7 +322,10 @@ async def test_what_waits_is_counted_to_the_day_on_which_it_was_accepted(world: 
     await accepted(world, world.caller.id, midnight, ["ZW"])
     await accepted(world, world.caller.id, midnight + timedelta(minutes=1), ["ZW"] * 3)
     await accepted(world, other.id, midnight, ["ZW"])
+    poor = await world.engine.open_account()
+    assert await waiting_of(world, poor) == []
     async with world.engine.database.connection() as connection:
+        assert await daily_totals.waiting_by_day(connection, poor.id) == []
         assert await daily_totals.waiting_by_day(connection, world.caller.id) == [
             (day - timedelta(days=1), 2),
             (day, 4),

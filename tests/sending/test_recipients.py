@@ -72,8 +72,8 @@ async def world(server_url: str) -> AsyncIterator[World]:
         made: dict[str, list[UUID]] = {RARE: [], OFTEN: [], OTHER: []}
         for week in range(WEEKS):
             at = monday - timedelta(weeks=week)
-            for turn in range(3000):
-                number = RARE if turn in {0, 1500, 2999} else OFTEN if turn % 10 == 0 else OTHER
+            for turn in range(1500):
+                number = RARE if turn in {0, 750, 1499} else OFTEN if turn % 10 == 0 else OTHER
                 batch_id = BatchId(new_id(int(at.timestamp() * 1000) + turn))
                 made[number].append(message_ids(batch_id, 1)[0])
         records = [

@@ -138,9 +138,9 @@ async def test_dates_are_bounds_of_the_moment_of_sending(world: World) -> None:
 
 
 async def test_pages_leave_nothing_out_and_show_nothing_twice(world: World) -> None:
-    sent = [await world.batch(NUMBERS[0], NUMBERS[1], reference="a") for _ in range(23)]
+    sent = [await world.batch(NUMBERS[0], NUMBERS[1], reference="a") for _ in range(12)]
     for wanted in WAYS:
-        for count_max in (1, 5, 22, 23, 24):
+        for count_max in (1, 5, 11, 12, 13):
             assert await world.search(count_max, **wanted) == sent[::-1], (wanted, count_max)
 
 
@@ -226,7 +226,7 @@ async def test_messages_are_counted_by_status_and_listed_in_pages(world: World) 
     assert len(counts) == 8
 
     for status, expected in ((None, numbers), ("failed", numbers[::5]), ("sent", [])):
-        for count_max in (1, 5, 7, 25, 100):
+        for count_max in (5, 7, 25, 100):
             listed: list[str] = []
             after: MessageId | None = None
             is_more = True
@@ -237,13 +237,3 @@ async def test_messages_are_counted_by_status_and_listed_in_pages(world: World) 
                 listed.extend(message.recipient for message in page)
                 after = page[-1].id if page else None
             assert listed == expected, (status, count_max)
-
-
-async def test_a_page_after_a_message_of_elsewhere_shows_this_batch_alone(world: World) -> None:
-    await world.batch(NUMBERS[0])
-    batch_id = await world.batch(NUMBERS[1])
-    for after, expected in ((search_batches.LOWEST, [NUMBERS[1]]), (search_batches.HIGHEST, [])):
-        page, is_more = await batches.list_messages(
-            world.connection, world.account_id, batch_id, 10, after=MessageId(after)
-        )
-        assert ([message.recipient for message in page], is_more) == (expected, False)
