@@ -17,7 +17,6 @@ from tests.support.postgres.databases import clone
 from tests.support.postgres.old_weeks import MESSAGE_TABLES, OldBatch, add_batch, make_weeks, name_of
 from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.batchers import Batchers, broken_promises, open_batchers, send_call
-from tumira.accounts import ledger
 from tumira.core.errors import OperatorError
 from tumira.operations import retention
 from tumira.operations.audit import runs
@@ -27,6 +26,7 @@ from tumira.postgres import partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.partitions import State
 from tumira.postgres.pool import KEY_LOOKUPS, Database
+from tumira.sending import batches
 from tumira.sending.types import Answered
 
 # Fewer than anybody may choose, so that there are few weeks to be made.
@@ -146,7 +146,7 @@ async def test_the_ledger_stays_and_the_audit_finds_nothing_after_a_week_has_gon
         assert (
             await connection.fetchval("SELECT count(*) FROM transfers WHERE batch_id = $1", past.old.id) == 2
         )
-        sent = await ledger.list_sent(connection, past.caller.id, [past.old.id, past.young.id])
+        sent = await batches.list_named(connection, [past.old.id, past.young.id], past.caller.id)
     assert list(sent) == [past.young.id]
 
 

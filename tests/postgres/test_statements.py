@@ -18,7 +18,7 @@ import pytest_asyncio
 
 import tumira
 from tests.support.postgres.databases import clone
-from tumira.accounts import ledger
+from tumira.accounts import ledger, ledger_proofs
 from tumira.accounts.store import SQL_HOLD_FREE
 from tumira.core.days import LOCAL_TIME
 from tumira.core.ids import BatchId, first_id, message_bounds
@@ -459,7 +459,7 @@ async def test_what_is_not_due_is_not_looked_at(busy: Connection) -> None:
         lookups.SQL_DELETE_OLD,
         places.SQL_LIST_DUE,
         receipts.SQL_CLAIM_DUE,
-        ledger.SQL_HOLD_PROOFS,
+        ledger_proofs.SQL_HOLD_PROOFS,
     ):
         assert rows_read(await generic_plan(busy, statement, values), "") == 0, statement.text
 
@@ -754,7 +754,7 @@ MOVED: Final = f"""
       FROM (SELECT id, row_number() OVER (ORDER BY id) AS place
               FROM transfers
              WHERE account_id = '{OWNER}') AS own
-     WHERE place % {ledger.MARK_EVERY} = 0 AND place < {MOVEMENTS};
+     WHERE place % {ledger_proofs.MARK_EVERY} = 0 AND place < {MOVEMENTS};
     INSERT INTO ledger_proofs (account_id, due_at) SELECT id, now() - interval '1 s' FROM accounts;
 """
 
@@ -808,25 +808,25 @@ async def check_balances(moved: Connection, when: str) -> None:
     rows = await moved.fetch("SELECT transfer_id FROM ledger_marks ORDER BY 1 DESC LIMIT 2")
     for wanted, read_max in ((page, 1000), (ids[5000:5050], 1000), (ids[10::400], 50 * 1000)):
         values = {"account_id": OWNER, "ids": wanted, "previous_ids": [0, *wanted[:-1]], **last}
-        found = await generic_plan(moved, ledger.SQL_STEPS, values)
+        found = await generic_plan(moved, ledger_proofs.SQL_STEPS, values)
         assert rows_read(found, "transfers") <= read_max, when
         # Of the marks there are too few here for an index to be of use.
         assert dict(scans(found))["transfers"] == "Index Scan", when
     values = {"account_id": OWNER, "mark_ids": [row["transfer_id"] for row in rows], **last}
-    found = await generic_plan(moved, ledger.SQL_WRONG_MARKS, values)
+    found = await generic_plan(moved, ledger_proofs.SQL_WRONG_MARKS, values)
     assert rows_read(found, "transfers") == 1000, when
-    found = await generic_plan(moved, ledger.SQL_STANDING, {"account_id": OWNER, **last})
+    found = await generic_plan(moved, ledger_proofs.SQL_STANDING, {"account_id": OWNER, **last})
     # The movement at the mark tells its time.
     assert rows_read(found, "transfers") == 1000 + 1, when
 
 
 async def check_adding_up(moved: Connection, when: str) -> None:
     values: Values = {"account_id": OWNER, "transfers_max": 500, "last": ledger.LAST}
-    assert rows_read(await generic_plan(moved, ledger.SQL_MARK, values), "transfers") == 500, when
+    assert rows_read(await generic_plan(moved, ledger_proofs.SQL_MARK, values), "transfers") == 500, when
     values |= {"transfer_id": 10_000, "total": 0}
-    found = await generic_plan(moved, ledger.SQL_READ_ON, values)
+    found = await generic_plan(moved, ledger_proofs.SQL_READ_ON, values)
     assert rows_read(found, "transfers") == 500, when
-    held = await generic_plan(moved, ledger.SQL_HOLD_PROOFS, {"accounts_max": 5})
+    held = await generic_plan(moved, ledger_proofs.SQL_HOLD_PROOFS, {"accounts_max": 5})
     assert rows_read(held, "ledger_proofs") == 5, when
 
 

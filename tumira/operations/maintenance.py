@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from tumira.accounts import ledger
+from tumira.accounts import ledger_proofs
 from tumira.content import store as content_store
 from tumira.core import metrics
 from tumira.core.ids import ACCOUNT, write_id
@@ -190,7 +190,7 @@ def drop_messages(weeks_kept: int) -> MultiStepTask:
 
 
 async def _add_up_ledgers(connection: Connection) -> int:
-    added = await ledger.add_up(connection)
+    added = await ledger_proofs.add_up(connection)
     for account_id in added.broken:
         _log.error("ledger does not add up", account_id=write_id(ACCOUNT, account_id))
     return added.marks

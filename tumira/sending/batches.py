@@ -84,14 +84,20 @@ SELECT {BATCH_COLUMNS}
   FROM batches
  WHERE id = ANY(%(ids)s::uuid[])
    AND id BETWEEN %(low)s AND %(high)s
+   AND account_id = coalesce(%(account_id)s::uuid, account_id)
 """)  # noqa: S608 - only constants are put in
 
 
-async def list_named(connection: Connection, ids: Sequence[BatchId]) -> Mapping[BatchId, Batch]:
-    """Return these batches of any account; for events, which name only batches of their own account."""
+async def list_named(
+    connection: Connection, ids: Sequence[BatchId], account_id: AccountId | None = None
+) -> Mapping[BatchId, Batch]:
+    """Return these batches, those of dropped weeks left out.
+
+    Of any account only for events, which name only batches of their own account.
+    """
     if not ids:
         return {}
-    rows = await SQL_LIST_NAMED.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    rows = await SQL_LIST_NAMED.rows(connection, ids=ids, low=min(ids), high=max(ids), account_id=account_id)
     return {row["id"]: Batch(*row) for row in rows}
 
 
@@ -172,17 +178,24 @@ async def find_message(
 
 
 SQL_LIST_NAMED_MESSAGES: Final = Statement(
-    _MESSAGE + "WHERE id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(low)s AND %(high)s"
+    _MESSAGE
+    + """
+ WHERE id = ANY(%(ids)s::uuid[])
+   AND id BETWEEN %(low)s AND %(high)s
+   AND account_id = coalesce(%(account_id)s::uuid, account_id)
+"""
 )
 
 
 async def list_named_messages(
-    connection: Connection, ids: Sequence[MessageId]
+    connection: Connection, ids: Sequence[MessageId], account_id: AccountId | None = None
 ) -> Mapping[MessageId, Message]:
-    """Return these messages of any account; for events, as above."""
+    """Return these messages; of any account only for events, as above."""
     if not ids:
         return {}
-    rows = await SQL_LIST_NAMED_MESSAGES.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    rows = await SQL_LIST_NAMED_MESSAGES.rows(
+        connection, ids=ids, low=min(ids), high=max(ids), account_id=account_id
+    )
     return {row["id"]: Message(*row) for row in rows}
 
 

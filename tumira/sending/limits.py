@@ -32,39 +32,40 @@ def over_balance(account: LockedAccount, cost: Decimal) -> Refusal | None:
 def over_limit(account: LockedAccount, cost: Decimal, now: datetime) -> Refusal | None:
     """Refuse a batch that would exceed the account's own limit for a call, or for the day."""
     if account.call_limit is not None and cost > account.call_limit:
-        return _over_call_limit(account.call_limit, cost, now)
+        return _limit_reached(
+            f"The batch costs {cost:.4f} USD and the account's limit per call is "
+            f"{account.call_limit:.4f} USD",
+            "Send to fewer recipients at once, or raise the limit in the settings.",
+            # Waiting does not make the batch cheaper, but clients retry after this long: let it be long.
+            now,
+            required=cost,
+            call_limit=account.call_limit,
+        )
     spent = account.spent_today if account.spent_on == days.local_day(now) else Decimal(0)
     if account.daily_limit is None or spent + cost <= account.daily_limit:
         return None
-    return SpendLimitReached(
+    return daily_limit_reached(cost, spent, account.daily_limit, now)
+
+
+def daily_limit_reached(
+    cost: Decimal, spent: Decimal, daily_limit: Decimal, now: datetime
+) -> SpendLimitReached:
+    return _limit_reached(
         f"The batch costs {cost:.4f} USD, {spent:.4f} USD were spent today and the account's daily limit is "
-        f"{account.daily_limit:.4f} USD; nothing was sent or debited.",
-        details=[
-            {
-                "code": SpendLimitReached.code,
-                "message": "The day ends at midnight, UTC+02:00.",
-                "required": f"{cost:.4f}",
-                "spent_today": f"{spent:.4f}",
-                "daily_limit": f"{account.daily_limit:.4f}",
-            }
-        ],
-        retry_after_s=_left_of_day_s(now),
+        f"{daily_limit:.4f} USD",
+        "The day ends at midnight, UTC+02:00.",
+        now,
+        required=cost,
+        spent_today=spent,
+        daily_limit=daily_limit,
     )
 
 
-def _over_call_limit(call_limit: Decimal, cost: Decimal, now: datetime) -> SpendLimitReached:
+def _limit_reached(why: str, hint: str, now: datetime, **figures: Decimal) -> SpendLimitReached:
+    amounts = {name: f"{amount:.4f}" for name, amount in figures.items()}
     return SpendLimitReached(
-        f"The batch costs {cost:.4f} USD and the account's limit per call is {call_limit:.4f} USD; "
-        "nothing was sent or debited.",
-        details=[
-            {
-                "code": SpendLimitReached.code,
-                "message": "Send to fewer recipients at once, or raise the limit in the settings.",
-                "required": f"{cost:.4f}",
-                "call_limit": f"{call_limit:.4f}",
-            }
-        ],
-        # Waiting does not make the batch cheaper, but clients retry after this long: let it be long.
+        f"{why}; nothing was sent or debited.",
+        details=[{"code": SpendLimitReached.code, "message": hint, **amounts}],
         retry_after_s=_left_of_day_s(now),
     )
 

@@ -42,19 +42,14 @@ async def tell_low_balances(connection: Connection, low: Sequence[LockedAccount]
         for account in low
     ]
     await record_events(connection, news, at)
-    await _mail_low_balances(connection, low, at)
-
-
-async def _mail_low_balances(connection: Connection, low: Sequence[LockedAccount], at: datetime) -> None:
     emails = await accounts.list_low_balance_emails(connection, [account.id for account in low])
     for account in low:
-        email = emails.get(account.id)
-        if email is None:
+        if account.id not in emails:
             continue
         await outbox.insert(
             connection,
             new_id(int(at.timestamp() * 1000)),
-            email,
+            emails[account.id],
             "Your Tumira balance is low",
             f"Your balance is {money.write(account.balance)} USD, and you want to be told when it is below "
             f"{money.write(account.low_balance)} USD.\n\nWhen it is used up, messages are refused. Top up in "

@@ -18,6 +18,7 @@ from tumira.core.ids import read_id
 from tumira.pricing.destinations import RECIPIENTS_MAX, Price, PriceStatus, Tariff
 from tumira.pricing.quote import ValidRequest, quote
 from tumira.sending.batches import Batch, Message
+from tumira.sending.limits import daily_limit_reached
 from tumira.sending.types import InvalidSend
 
 Json = dict[str, Any]
@@ -187,18 +188,8 @@ _SPECIFIC: Final[Mapping[type[Refusal], Refusal]] = {
         "The account has made its 60 calls of the last 60 seconds; this one was not processed. "
         "Try again in 12 s."
     ),
-    errors.SpendLimitReached: errors.SpendLimitReached(
-        "The batch costs 0.0600 USD, 9.9800 USD were spent today and the account's daily limit is "
-        "10.0000 USD; nothing was sent or debited.",
-        details=[
-            {
-                "code": errors.SpendLimitReached.code,
-                "message": "The day ends at midnight, UTC+02:00.",
-                "required": "0.0600",
-                "spent_today": "9.9800",
-                "daily_limit": "10.0000",
-            }
-        ],
+    errors.SpendLimitReached: daily_limit_reached(
+        Decimal("0.0600"), Decimal("9.9800"), Decimal("10.0000"), ACCEPTED_AT
     ),
     errors.TooManyRecipients: _quote(to=[_ZW] * (RECIPIENTS_MAX + 1)),
     errors.TooManySegments: _quote(body=(_NOTICE + " 😀 ") * 6),

@@ -12,7 +12,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.accounts import ledger
-from tumira.accounts.ledger import EntryKind, LedgerEntry, LedgerState, RefundedMessage, SentBatch
+from tumira.accounts.ledger import EntryKind, LedgerEntry
+from tumira.accounts.ledger_proofs import LedgerState, balances_after, get_state
 from tumira.core import money
 from tumira.core.days import local_day, local_midnight
 from tumira.core.ids import ACCOUNT, BATCH, MESSAGE, AccountId, write_id
@@ -23,6 +24,8 @@ from tumira.html.page import write_machine_time
 from tumira.html.top_up_words import name_of
 from tumira.operations.audit.runs import snapshot
 from tumira.postgres.connection import Connection
+from tumira.sending import batches
+from tumira.sending.batches import Batch, Message
 from tumira.sending.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES
 from tumira.topups import lists as top_up_proofs
 from tumira.topups.lists import LedgerTopUp
@@ -74,8 +77,8 @@ class LedgerLine:
 
     entry: LedgerEntry
     balance: Decimal | None
-    sent: SentBatch | None
-    returned: RefundedMessage | None
+    sent: Batch | None
+    returned: Message | None
     top_up: LedgerTopUp | None
 
     @property
@@ -108,7 +111,7 @@ async def show_ledger(session: CustomerSession) -> Response:
     piece = None
     # One moment, or a message that is sent meanwhile would make the sums differ.
     async with snapshot(session.database) as connection:
-        standing = await ledger.get_state(connection, account_id)
+        standing = await get_state(connection, account_id)
         if not asked.faults:
             bounds = await _bounds(connection, account_id, asked)
             bounds["before"] = min(bounds["before"], before or ledger.LAST)
@@ -178,14 +181,14 @@ async def _read(
     entries = found.entries
     balances: Mapping[int, Decimal] | None = {}
     if with_balances and entries:
-        balances = await ledger.balances_after(connection, account_id, [entry.id for entry in entries])
-    sent = await ledger.list_sent(
+        balances = await balances_after(connection, account_id, [entry.id for entry in entries])
+    sent = await batches.list_named(
         connection,
-        account_id,
         [entry.batch_id for entry in entries if entry.batch_id and not entry.message_id],
+        account_id,
     )
-    returned = await ledger.list_refunded(
-        connection, account_id, [entry.message_id for entry in entries if entry.message_id]
+    returned = await batches.list_named_messages(
+        connection, [entry.message_id for entry in entries if entry.message_id], account_id
     )
     topped_up = await top_up_proofs.list_by_transfer(
         connection, account_id, [entry.id for entry in entries if entry.kind is EntryKind.TOP_UPS]
@@ -209,7 +212,7 @@ async def download_entries(session: CustomerSession) -> Response:
         raise HTTPException(422, "This filter cannot be read; go back and change it")
     account_id = session.account_id
     async with snapshot(session.database) as connection:
-        standing = await ledger.get_state(connection, account_id)
+        standing = await get_state(connection, account_id)
         bounds = await _bounds(connection, account_id, asked)
     # Between entries of one kind lie many others, all of which would have to be added up.
     with_balances = asked.wanted is EntryKind.ALL and standing.adds_up
