@@ -156,6 +156,13 @@ class ApiEndpoint:
     answers: Mapping[int, type[Struct]]
 
 
+def _lookup(
+    path: str, operation: str, summary: str, scope: Scope, find: Find, answer: type[Struct]
+) -> ApiEndpoint:
+    handle = partial(look_up, scope=scope, find=find)
+    return ApiEndpoint("GET", path, operation, summary, scope, handle, {200: answer})
+
+
 ENDPOINTS: Final = (
     ApiEndpoint(
         "POST",
@@ -166,40 +173,26 @@ ENDPOINTS: Final = (
         send_messages,
         {202: schemas.SendResponse, 200: schemas.DryRunResponse},
     ),
-    ApiEndpoint(
-        "GET",
+    _lookup(
         "/messages/{id}",
         "getMessage",
         "Look up one message",
         Scope.READ,
-        partial(look_up, scope=Scope.READ, find=find_message),
-        {200: schemas.MessageResponse},
+        find_message,
+        schemas.MessageResponse,
     ),
-    ApiEndpoint(
-        "GET",
+    _lookup(
         "/batches/{id}",
         "getBatch",
         "Look up a batch with every recipient's outcome",
         Scope.READ,
-        partial(look_up, scope=Scope.READ, find=find_batch),
-        {200: schemas.BatchResponse},
+        find_batch,
+        schemas.BatchResponse,
     ),
-    ApiEndpoint(
-        "GET",
-        "/balance",
-        "getBalance",
-        "Read the balance",
-        Scope.ACCOUNT,
-        partial(look_up, scope=Scope.ACCOUNT, find=find_balance),
-        {200: schemas.BalanceResponse},
+    _lookup(
+        "/balance", "getBalance", "Read the balance", Scope.ACCOUNT, find_balance, schemas.BalanceResponse
     ),
-    ApiEndpoint(
-        "GET",
-        "/pricing",
-        "getPricing",
-        "Read the price list",
-        Scope.ACCOUNT,
-        partial(look_up, scope=Scope.ACCOUNT, find=find_prices),
-        {200: schemas.PricingResponse},
+    _lookup(
+        "/pricing", "getPricing", "Read the price list", Scope.ACCOUNT, find_prices, schemas.PricingResponse
     ),
 )

@@ -37,61 +37,44 @@ _ANSWERS: Final = {
 }
 
 
-_COUNT: Final = {"type": "integer", "minimum": 0}
+def _header(description: str, type_: str = "string", **schema: Any) -> Json:
+    return {"description": description, "schema": {"type": type_, **schema}}
 
-_HEADERS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "Allow": {
-        "description": "The methods that this address takes.",
-        "schema": {"type": "string", "examples": ["GET, HEAD"]},
-    },
-    "Cache-Control": {
-        "description": "Answers are not to be kept by caches.",
-        "schema": {"type": "string", "const": "no-store"},
-    },
-    "Idempotency-Replayed": {
-        "description": "`true` when this answer was first given to an earlier call; absent otherwise.",
-        "schema": {"type": "string", "const": "true"},
-    },
-    "RateLimit": {
-        "description": "How many calls are left (`r`), and in how many seconds one more is (`t`).",
-        "schema": {
-            "type": "string",
-            "pattern": '^"account";r=[0-9]+;t=[0-9]+$',
-            "examples": ['"account";r=59;t=60'],
-        },
-    },
-    "RateLimit-Policy": {
-        "description": "How many calls (`q`) the account may make in how many seconds (`w`).",
-        "schema": {
-            "type": "string",
-            "pattern": f'^"account";q=[0-9]+;w={WINDOW_S}$',
-            "examples": [f'"account";q=60;w={WINDOW_S}'],
-        },
-    },
-    "Retry-After": {
-        "description": "After how many seconds the call can be repeated.",
-        "schema": {**_COUNT, "examples": [12]},
-    },
-    "WWW-Authenticate": {
-        "description": "What a key must be or have, after RFC 6750.",
-        "schema": {"type": "string", "pattern": "^Bearer ", "examples": ['Bearer realm="tumira"']},
-    },
-    "X-RateLimit-Limit": {
-        "description": "The same as `q` of `RateLimit-Policy`.",
-        "schema": {**_COUNT, "examples": [60]},
-    },
-    "X-RateLimit-Remaining": {
-        "description": "The same as `r` of `RateLimit`.",
-        "schema": {**_COUNT, "examples": [59]},
-    },
-    "X-RateLimit-Reset": {
-        "description": "The same as `t` of `RateLimit`, in seconds.",
-        "schema": {**_COUNT, "examples": [60]},
-    },
-    "X-Request-Id": {
-        "description": "The id of this call: yours if you sent a fitting one, else a new one.",
-        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$", "examples": [REQUEST_ID]},
-    },
+
+_HEADERS: Final[Mapping[str, Json]] = {
+    "Allow": _header("The methods that this address takes.", examples=["GET, HEAD"]),
+    "Cache-Control": _header("Answers are not to be kept by caches.", const="no-store"),
+    "Idempotency-Replayed": _header(
+        "`true` when this answer was first given to an earlier call; absent otherwise.", const="true"
+    ),
+    "RateLimit": _header(
+        "How many calls are left (`r`), and in how many seconds one more is (`t`).",
+        pattern='^"account";r=[0-9]+;t=[0-9]+$',
+        examples=['"account";r=59;t=60'],
+    ),
+    "RateLimit-Policy": _header(
+        "How many calls (`q`) the account may make in how many seconds (`w`).",
+        pattern=f'^"account";q=[0-9]+;w={WINDOW_S}$',
+        examples=[f'"account";q=60;w={WINDOW_S}'],
+    ),
+    "Retry-After": _header(
+        "After how many seconds the call can be repeated.", "integer", minimum=0, examples=[12]
+    ),
+    "WWW-Authenticate": _header(
+        "What a key must be or have, after RFC 6750.", pattern="^Bearer ", examples=['Bearer realm="tumira"']
+    ),
+    "X-RateLimit-Limit": _header(
+        "The same as `q` of `RateLimit-Policy`.", "integer", minimum=0, examples=[60]
+    ),
+    "X-RateLimit-Remaining": _header("The same as `r` of `RateLimit`.", "integer", minimum=0, examples=[59]),
+    "X-RateLimit-Reset": _header(
+        "The same as `t` of `RateLimit`, in seconds.", "integer", minimum=0, examples=[60]
+    ),
+    "X-Request-Id": _header(
+        "The id of this call: yours if you sent a fitting one, else a new one.",
+        pattern="^[A-Za-z0-9._-]{1,64}$",
+        examples=[REQUEST_ID],
+    ),
 }
 
 _ALWAYS: Final = ("X-Request-Id", "Cache-Control")
