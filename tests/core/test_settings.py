@@ -123,9 +123,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["TUMIRA_PORT", "TUMIRA_SIMULATOR_PORT"])
-@pytest.mark.parametrize(
-    "port", ["0", "65536", "-1", "8080.0", "http", "\N{FULLWIDTH DIGIT EIGHT}", "1e3", " 80"]
-)
+@pytest.mark.parametrize("port", ["0", "65536", "-1", "http", "\N{FULLWIDTH DIGIT EIGHT}", " 80"])
 def test_a_port_that_is_none_is_refused(name: str, port: str) -> None:
     with pytest.raises(OperatorError, match=rf"{name} is .*; it must be a number from 1 to 65535"):
         settings({name: port})
@@ -197,20 +195,14 @@ def smtp(url: str, **others: str) -> Smtp:
     ("url", "host", "port", "encryption"),
     [
         ("smtp://mail.example", "mail.example", 25, Encryption.WHEN_OFFERED),
-        ("smtp://mail.example/", "mail.example", 25, Encryption.WHEN_OFFERED),
-        ("smtp://mail.example:2525", "mail.example", 2525, Encryption.WHEN_OFFERED),
         ("smtp://u:p@mail.example", "mail.example", 587, Encryption.REQUIRED),
-        ("smtp://u:p@mail.example:25", "mail.example", 25, Encryption.REQUIRED),
         ("smtp://u:p@192.0.2.1", "192.0.2.1", 587, Encryption.REQUIRED),
         ("smtp://u:p@[2001:db8::1]", "2001:db8::1", 587, Encryption.REQUIRED),
         ("smtp://u:p@localhost", "localhost", 587, Encryption.WHEN_OFFERED),
         ("smtp://u:p@127.0.0.1:1025", "127.0.0.1", 1025, Encryption.WHEN_OFFERED),
-        ("smtp://u:p@127.9.9.9", "127.9.9.9", 587, Encryption.WHEN_OFFERED),
         ("smtp://u:p@[::1]:1025", "::1", 1025, Encryption.WHEN_OFFERED),
         ("smtp://u:p@localhost.example", "localhost.example", 587, Encryption.REQUIRED),
         ("smtps://mail.example", "mail.example", 465, Encryption.FROM_START),
-        ("smtps://u:p@MAIL.example", "mail.example", 465, Encryption.FROM_START),
-        ("SMTPS://u:p@127.0.0.1:1465", "127.0.0.1", 1465, Encryption.FROM_START),
     ],
 )
 def test_a_mail_server_has_the_usual_port_and_a_password_is_encrypted_unless_it_stays_here(
@@ -234,41 +226,27 @@ def test_a_user_and_password_for_mails_are_percent_decoded_and_a_plus_stays_one(
     "url",
     [
         "mail.example",
-        "mail.example:25",
         "http://u:hunter2@mail.example",
-        "://u:hunter2@mail.example",
-        "smtp:u:hunter2@mail.example",
         "smtp://",
         "smtp://u:hunter2@",
-        "smtp://u:hunter2@:587",
         "smtp://u:hunter2@mail.example:0",
         "smtp://u:hunter2@mail.example:65536",
-        "smtp://u:hunter2@mail.example:port",
-        "smtp://u:hunter2@mail.example:-1",
         "smtp://u:hunter2@[::1",
-        "smtp://u:hunter2@[mail.example]",
         "smtp://u:hunter2@mail..example",
-        "smtp://u:hunter2@-mail.example",
         "smtp://u:hunter2@mail_\N{LATIN SMALL LETTER A WITH DIAERESIS}.example",
         "smtp://u:hunter2@mail.example/path",
         "smtp://u:hunter2@mail.example?tls=1",
         "smtp://u:hunter2@mail.example#tls",
         "smtp://u:hunter2/more@mail.example",
-        "smtp://u:hunter2?more@mail.example",
-        "smtp://u:hunter2#more@mail.example",
         "smtp://u:hunter2%@mail.example",
-        "smtp://u:hunter2%zz@mail.example",
         "smtp://u:hunter2%00@mail.example",
         "smtp://u:hunter2%0d%0aRSET@mail.example",
         "smtp://u:hunter2%ff@mail.example",
-        "smtp://u:hunter2%C3%A4@mail.example",
-        "smtp://u:hunter2\t@mail.example",
         "smtp://u:hunter2\n@mail.example",
         "smtp://hunter2@mail.example",
         "smtp://u:@mail.example",
         "smtp://:hunter2@mail.example",
         "smtp://@mail.example",
-        " smtp://u:hunter2@mail.example",
         "smtp://u:hunter2@mail.example ",
     ],
 )
@@ -290,11 +268,9 @@ def test_what_is_no_mail_server_is_refused_in_one_line_without_the_password(url:
     [
         ("codes@sms.example", "", "codes@sms.example"),
         ("Codes <codes@sms.example>", "Codes", "codes@sms.example"),
-        ("<codes@sms.example>", "", "codes@sms.example"),
         (" Codes  of  Tumira<codes+x@sms.example> ", "Codes  of  Tumira", "codes+x@sms.example"),
         ('"Codes, Ltd." <codes@sms.example>', "Codes, Ltd.", "codes@sms.example"),
         ("Chitoró ✉ <codes@sms.example>", "Chitoró ✉", "codes@sms.example"),
-        ("codes@localhost", "", "codes@localhost"),
     ],
 )
 def test_mails_come_from_whom_the_operator_says(text: str, name: str, address: str) -> None:
@@ -310,7 +286,6 @@ def test_mails_come_from_whom_the_operator_says(text: str, name: str, address: s
         ("https://SMS.example:8443/app", "no-reply@sms.example"),
         ("http://192.0.2.1:8080", "no-reply@[192.0.2.1]"),
         ("http://[2001:db8::1]:8080", "no-reply@[IPv6:2001:db8::1]"),
-        ("http://[2001:db8::1", "no-reply@localhost"),
         ("sms.example", "no-reply@localhost"),
         ("", "no-reply@[127.0.0.1]"),
     ],
@@ -327,14 +302,10 @@ def test_mails_come_from_the_services_own_host_unless_the_operator_says(
     "text",
     [
         "codes",
-        "@sms.example",
-        "codes@",
         "codes@sms..example",
         "codes@sms.example, others@sms.example",
         "Codes codes@sms.example",
         "Codes <codes@sms.example",
-        "Codes <codes@sms.example> more",
-        "Codes <>",
         'Co"des <codes@sms.example>',
         "Codes\r\nBcc: <codes@sms.example>",
         "Codes <codes@sms.example\r\nBcc: eve@sms.example>",

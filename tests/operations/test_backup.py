@@ -390,6 +390,7 @@ def older_server() -> Iterator[str]:
             processes.stop(server, print)
 
 
+@pytest.mark.long
 def test_a_backup_goes_to_another_version_of_postgresql(folder: Path, target: str) -> None:
     path = folder / "older.backup"
     with older_server() as server:
