@@ -252,6 +252,14 @@ class FilterForm(Form):
         query = urlencode({name: value for name, value in {**self.filled, **more}.items() if value})
         return f"{path}?{query}" if query else path
 
+    def pages(self, path: str, older: str | None) -> Mapping[str, str | None]:
+        """Write the addresses that follow from a list: of its beginning, of what is older, and of its CSV."""
+        return {
+            "newest": self.path(path),
+            "older": older and self.path(path, before=older),
+            "download": self.path(path + ".csv"),
+        }
+
 
 class PeriodForm(FilterForm):
     """A filter of a list by days."""

@@ -131,9 +131,7 @@ async def show_batches(session: CustomerSession) -> Response:
         number=None if search is None else search.number,
         results=results,
         is_first=before is None,
-        newest=asked.path(BATCHES),
-        older=older and asked.path(BATCHES, before=older),
-        download=asked.path(BATCHES + ".csv"),
+        pages=asked.pages(BATCHES, older),
         rows_max=ROWS_MAX,
         statuses=STATUSES,
     )

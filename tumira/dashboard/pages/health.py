@@ -45,16 +45,12 @@ TOO_FEW: Final = "Too few messages to say"
 Key = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """The median and the longest times of a window, in words."""
-
-    half: str
-    most: str
+# How long half of the messages and 95 in 100 took, in words.
+Times = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class NetworkWindow:
     """The figures of a network in one window; None where there were too few messages."""
 
     hours: int
@@ -68,7 +64,7 @@ class Network:
     name: str
     word: str
     is_well: bool
-    rows: Sequence[Row]
+    rows: Sequence[NetworkWindow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,27 +114,14 @@ async def read_health(database: Database, now: datetime) -> Sequence[Country]:
         tariff = await get_tariff(connection)
         times = await latencies.list_network_times(connection, windows, now)
         ends = await latencies.list_network_ends(connection, windows, now, _FINAL)
-    found = sorted(
-        {(one.country, one.network) for one in times} | {(one.country, one.network) for one in ends}
-    )
-    names = {one.country: one.name for one in tariff.destinations}
+    networks: dict[str, list[Network]] = {}
+    keys = {(one.country, one.network) for one in times} | {(one.country, one.network) for one in ends}
+    for country, network in sorted(keys):
+        if country in tariff.names:
+            name = network_name(network, country, tariff.names[country])
+            networks.setdefault(country, []).append(_network(name, (country, network), times, ends))
     return [
-        Country(
-            names[country],
-            country in PORTED_COUNTRIES,
-            [
-                _network(
-                    network_name(network, country, names[country]),
-                    (country, network),
-                    times,
-                    ends,
-                )
-                for own, network in found
-                if own == country
-            ],
-        )
-        for country in dict.fromkeys(own for own, _ in found)
-        if country in names
+        Country(tariff.names[country], country in PORTED_COUNTRIES, own) for country, own in networks.items()
     ]
 
 
@@ -151,7 +134,7 @@ def _network(name: str, key: Key, times: Sequence[NetworkTimes], ends: Sequence[
         word,
         word in {NORMAL, TOO_FEW},
         [
-            Row(
+            NetworkWindow(
                 hours,
                 _times(_buckets(own_times, LatencyStep.SUBMISSION, window)),
                 _times(_buckets(own_times, LatencyStep.RECEIPT, window)),
@@ -172,7 +155,7 @@ def _times(buckets: Mapping[int, int]) -> Times | None:
     half, most = (histogram.percentile_ms(buckets, percent) for percent in (50, 95))
     assert half is not None
     assert most is not None
-    return Times(histogram.write_ms(half), histogram.write_ms(most))
+    return histogram.write_ms(half), histogram.write_ms(most)
 
 
 def _ended(ends: Sequence[NetworkEnds], window: int) -> tuple[int, int]:

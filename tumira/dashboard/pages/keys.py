@@ -1,7 +1,7 @@
 """API keys: list, create and revoke."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -51,16 +51,8 @@ async def show_keys(session: CustomerSession) -> Response:
     return await _page(session, {}, revoked="revoked" in session.request.query_params)
 
 
-async def _page(
-    session: CustomerSession,
-    faults: Faults,
-    status: int = 200,
-    *,
-    name: str = "",
-    scopes: Sequence[str] = tuple(SCOPES),
-    created: str | None = None,
-    revoked: bool = False,
-) -> Response:
+async def _page(session: CustomerSession, faults: Faults, status: int = 200, **values: Any) -> Response:
+    shown = {"name": "", "scopes": tuple(SCOPES), "created": None, "revoked": False}
     account_id, before = session.account_id, _before(session.request)
     async with session.database.connection() as connection:
         in_use = await api_keys.list_in_use(connection, account_id, KEYS_MAX)
@@ -68,17 +60,14 @@ async def _page(
     return session.page(
         "keys.html.jinja",
         status,
-        keys=[(write_id(KEY, key.id), key) for key in in_use] if before == NEWEST else [],
-        past=[(write_id(KEY, key.id), key) for key in past[:REVOKED_SHOWN]],
+        keys=in_use if before == NEWEST else [],
+        past=past[:REVOKED_SHOWN],
         is_first=before == NEWEST,
         older=write_id(KEY, past[REVOKED_SHOWN - 1].id) if len(past) > REVOKED_SHOWN else None,
         all_scopes=SCOPES,
         public_url=session.services.public_url,
         faults=faults,
-        name=name,
-        scopes=scopes,
-        created=created,
-        revoked=revoked,
+        **{**shown, **values},
     )
 
 

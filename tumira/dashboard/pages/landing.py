@@ -18,7 +18,7 @@ SMALLEST_TOP_UP: Final = Decimal(5)
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class PriceOffer:
     """What a segment to a country costs, now or soon, and how many the smallest top-up buys."""
 
     country: str
@@ -27,11 +27,11 @@ class Offer:
     buys: int
 
 
-def offers(tariff: Tariff, amount: Decimal) -> Sequence[Offer]:
+def offers(tariff: Tariff, amount: Decimal) -> Sequence[PriceOffer]:
     """List all prices, each country's present one first, with what an amount buys."""
-    names = {one.country: one.name for one in tariff.destinations}
+    names = tariff.names
     found = [
-        Offer(
+        PriceOffer(
             names[price.country],
             price.price_usd,
             price.status is PriceStatus.COMING_SOON,

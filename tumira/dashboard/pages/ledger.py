@@ -129,9 +129,7 @@ async def show_ledger(session: CustomerSession) -> Response:
         standing=standing,
         is_sound=is_sound,
         is_first=before is None,
-        newest=asked.path(LEDGER),
-        older=piece and piece.older and asked.path(LEDGER, before=str(piece.older)),
-        download=asked.path(LEDGER + ".csv"),
+        pages=asked.pages(LEDGER, str(piece.older) if piece and piece.older else None),
         rows_max=ROWS_MAX,
         kinds=[("" if one is EntryKind.ALL else one.value, one.value) for one in EntryKind],
     )

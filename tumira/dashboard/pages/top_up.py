@@ -14,7 +14,7 @@ from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import TOP_UP as TOP_UP_PREFIX
 from tumira.core.ids import TopUpId, read_id, write_id
 from tumira.core.settings.payments import Payments
-from tumira.dashboard.pages.landing import SMALLEST_TOP_UP, Offer, offers
+from tumira.dashboard.pages.landing import SMALLEST_TOP_UP, PriceOffer, offers
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html import top_up_words
 from tumira.html.forms import TYPED_MAX, Faults, Form, TextField
@@ -57,7 +57,7 @@ class Bundle:
     """What an amount buys, in each country that can be sent to."""
 
     amount: Decimal
-    offers: Sequence[Offer]
+    offers: Sequence[PriceOffer]
 
 
 def routes(services: Services) -> Sequence[Route]:

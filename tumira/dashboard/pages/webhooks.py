@@ -149,7 +149,7 @@ async def _list(session: CustomerSession, faults: Faults, status: int = 200, **v
 
 async def add(session: CustomerSession) -> Response:
     form = await EndpointForm.read(session.request)
-    doubt = None if form.faults else await _look_at(session, form)
+    doubt = None if form.faults else await look_at(session, form)
     if not form.faults:
         try:
             endpoint, secret = await manage.add_endpoint(
@@ -167,7 +167,7 @@ async def add(session: CustomerSession) -> Response:
     return await _list(session, form.faults, 422, given=form.given)
 
 
-async def _look_at(session: CustomerSession, form: EndpointForm) -> str | None:
+async def look_at(session: CustomerSession, form: EndpointForm) -> str | None:
     """Add a fault for a URL that we do not call; return why it cannot be called yet."""
     allow_private = session.services.webhooks_allow_private
     try:
@@ -254,7 +254,7 @@ async def change(session: CustomerSession, endpoint_id: EndpointId) -> Response:
     # One that was allowed once is not looked at again as long as it stays.
     url = None if form.url.data == endpoint.url else form.url.data
     if not form.faults and url is not None:
-        await _look_at(session, form)
+        await look_at(session, form)
     if not form.faults:
         try:
             await manage.change_endpoint(
