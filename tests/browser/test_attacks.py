@@ -1,4 +1,4 @@
-"""Attacks in a real browser: cross-site forms, frames, injected text, stolen and planted cookies."""
+"""Attacks in a real browser: cross-site forms, frames, injected text and stolen cookies."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,16 +6,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Final
 
-import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from tests.support.browser import Opener, take_faults
-from tests.support.identity.people import PASSWORD, SESSION, sign_up
+from tests.support.browser import Opener, bring_session, take_faults
+from tests.support.identity.people import PASSWORD, sign_up
 from tests.support.processes.service import Service
 
 HARM: Final = (
     """<script>document.title='harm'</script><img src=x onerror="document.title='harm'">'"{{7*7}}${7*7}"""
 )
+
+WRITES: Final = ("/dashboard/keys", "/dashboard/sign-out", "/dashboard/compose/confirm", "/dashboard/sign-in")
 
 
 @contextmanager
@@ -45,26 +46,21 @@ def evil_site(page: str) -> Iterator[str]:
         thread.join()
 
 
-def come_in(page: Page, service: Service, token: str) -> None:
-    page.context.add_cookies([{"name": SESSION, "value": token, "url": service.base, "sameSite": "Lax"}])
-
-
-@pytest.mark.parametrize(
-    "path", ["/dashboard/keys", "/dashboard/sign-out", "/dashboard/compose/confirm", "/dashboard/sign-in"]
-)
-def test_another_site_writes_nothing(service: Service, open_page: Opener, path: str) -> None:
+def test_another_site_writes_nothing(service: Service, open_page: Opener) -> None:
     person = sign_up(service)
-    form = (
+    forms = "".join(
         f'<form method="post" action="{service.base}{path}"><input name="name" value="evil">'
         f'<input name="scope" value="messages:send"><input name="phone" value="{person.phone}">'
-        f'<input name="password" value="{PASSWORD}"><button>Win</button></form>'
+        f'<input name="password" value="{PASSWORD}"><button>Win {path}</button></form>'
+        for path in WRITES
     )
-    with evil_site(f'<!doctype html><title>Win</title><link rel="icon" href="data:,">{form}') as evil:
+    with evil_site(f'<!doctype html><title>Win</title><link rel="icon" href="data:,">{forms}') as evil:
         page = open_page(service.base, also=[evil])
-        come_in(page, service, person.session)
-        page.goto(evil)
-        page.get_by_role("button", name="Win").click()
-        expect(page.get_by_role("heading", level=1)).to_have_text("Not allowed")
+        bring_session(page, service.base, person.session)
+        for path in WRITES:
+            page.goto(evil)
+            page.get_by_role("button", name=f"Win {path}", exact=True).click()
+            expect(page.get_by_role("heading", level=1)).to_have_text("Not allowed")
     keys = service.sql(
         "SELECT count(*) FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE phone = $1",
         person.phone,
@@ -87,7 +83,7 @@ def test_names_and_references_are_only_ever_text(service: Service, open_page: Op
     person = sign_up(service, name=HARM[:100], business=HARM[:100])
     service.sql("UPDATE accounts SET balance = 5 WHERE phone = $1", person.phone)
     page = open_page(service.base)
-    come_in(page, service, person.session)
+    bring_session(page, service.base, person.session)
     page.goto("/dashboard/keys")
     page.get_by_label("Key name").fill(HARM[:100])
     page.get_by_role("button", name="Create key").click()
@@ -98,7 +94,8 @@ def test_names_and_references_are_only_ever_text(service: Service, open_page: Op
     page.get_by_role("button", name="Send").click()
     page.get_by_role("button", name="Confirm").click()
     expect(page.locator("main")).to_contain_text(HARM[:64])
-    for path in ("/dashboard", "/dashboard/batches", "/dashboard/keys", page.url):
+    message = page.get_by_role("link", name="+263771200001").get_attribute("href")
+    for path in ("/dashboard", "/dashboard/batches", "/dashboard/keys", page.url, str(message)):
         page.goto(path)
         expect(page.locator("body")).to_contain_text("{{7*7}}")
         assert page.title().endswith("Tumira")
@@ -109,8 +106,8 @@ def test_names_and_references_are_only_ever_text(service: Service, open_page: Op
 def test_a_stolen_cookie_is_worth_nothing_after_sign_out(service: Service, open_page: Opener) -> None:
     person = sign_up(service)
     owner, thief = open_page(service.base), open_page(service.base)
-    come_in(owner, service, person.session)
-    come_in(thief, service, person.session)
+    bring_session(owner, service.base, person.session)
+    bring_session(thief, service.base, person.session)
     thief.goto("/dashboard/keys")
     expect(thief.get_by_role("heading", level=1)).to_have_text("API keys")
     owner.goto("/dashboard")
@@ -122,48 +119,14 @@ def test_a_stolen_cookie_is_worth_nothing_after_sign_out(service: Service, open_
     expect(owner.get_by_role("heading", level=1)).to_have_text("Sign in")
 
 
-def test_a_planted_cookie_is_not_adopted(service: Service, open_page: Opener) -> None:
-    attacker, victim = sign_up(service), sign_up(service)
-    page = open_page(service.base)
-    come_in(page, service, attacker.session)
-    page.goto("/dashboard")
-    page.get_by_role("button", name="Sign out").click()
-    come_in(page, service, "planted-by-an-attacker")
-    page.goto("/dashboard/sign-in")
-    page.get_by_label("Phone number").fill(victim.phone)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
-    cookies = {one["name"]: one for one in page.context.cookies()}
-    assert cookies[SESSION]["value"] not in {"planted-by-an-attacker", attacker.session, victim.session}
-    assert (cookies[SESSION]["httpOnly"], cookies[SESSION]["sameSite"]) == (True, "Lax")
-
-
-@pytest.mark.parametrize(
-    "onward", ["//localhost:1/", "https://localhost:1/", "/\\localhost:1", "/dashboard/..//x"]
-)
-def test_signing_in_leads_nowhere_else(service: Service, open_page: Opener, onward: str) -> None:
+def test_signing_in_leads_nowhere_else(service: Service, open_page: Opener) -> None:
     person = sign_up(service)
     page = open_page(service.base)
-    page.goto(f"/dashboard/sign-in?next={onward}")
-    page.get_by_label("Phone number").fill(person.phone)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
-    assert page.url == f"{service.base}/dashboard"
-
-
-def test_guessing_is_slowed_down(service: Service, open_page: Opener) -> None:
-    person = sign_up(service)
-    page = open_page(service.base)
-    page.goto("/dashboard/sign-in")
-    for guess in range(11):
+    for onward in ("//localhost:1/", "https://localhost:1/", "/\\localhost:1", "/dashboard/..//x"):
+        page.context.clear_cookies()
+        page.goto(f"/dashboard/sign-in?next={onward}")
         page.get_by_label("Phone number").fill(person.phone)
-        page.get_by_label("Password").fill(f"wrong guess {guess}")
+        page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Sign in").click()
-        expect(page.get_by_role("alert")).to_be_visible()
-    expect(page.get_by_role("alert")).to_contain_text("Too many attempts")
-    page.get_by_label("Phone number").fill(person.phone)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_contain_text("Too many attempts")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+        assert page.url == f"{service.base}/dashboard"

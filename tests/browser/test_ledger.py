@@ -1,61 +1,23 @@
-"""Journeys through the ledger and the calculator of top-ups, without scripts."""
+"""A journey through the ledger, without scripts."""
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Final
 
-import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from tests.dashboard.test_ledger import ADD_UP, LEDGER, TOP_UP, Owner, sign_in
-from tests.support.browser import PHONE, Opener, inspect
+from tests.dashboard.test_ledger import LEDGER, sign_in
+from tests.support.browser import PHONE, Opener, bring_session
 from tests.support.identity.customers import ONE
-from tests.support.postgres.databases import clone
-from tests.support.processes.service import Service, run_web
-from tumira.operations.maintenance import run_task
-
-LONG: Final = "Kubatana-Tose-Trading-" * 5
+from tests.support.processes.service import Service
 
 
-@pytest.fixture(scope="module")
-def dashboard(server_url: str) -> Iterator[Service]:
-    with clone(server_url) as url, run_web(url) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def customer(dashboard: Service) -> Owner:
-    one = sign_in(dashboard, "1234567.8912")
-    one.fill(1030)
-    dashboard.run(run_task, ADD_UP)
-    one.top_up("5")
-    one.send(ONE, "+27821230001", reference="W" * 64)
-    one.refund(one.send(reference="order-7"), "HANDSET_ERROR")
-    one.credit("-2.5", LONG)
-    return one
-
-
-def visit(customer: Owner, page: Page, path: str) -> Page:
-    page.context.add_cookies(
-        [{"name": "tumira_session", "value": customer.token, "url": customer.service.base}]
-    )
-    page.goto(path)
-    return page
-
-
-def test_broken_books_are_shown(dashboard: Service, open_page: Opener) -> None:
-    customer = sign_in(dashboard)
-    customer.send()
-    dashboard.sql("UPDATE accounts SET balance = balance + 1 WHERE id = $1", customer.caller.id)
-    page = visit(customer, open_page(dashboard.base, viewport=PHONE), LEDGER)
-    expect(page.get_by_role("alert")).to_contain_text("They come to US$99.96, and your balance is US$100.96.")
-    inspect(page, "ledger-broken")
-
-
-def test_entries_are_filtered_followed_and_downloaded(customer: Owner, open_page: Opener) -> None:
-    page = open_page(customer.service.base, viewport=PHONE, javascript=False)
-    visit(customer, page, LEDGER)
+def test_entries_are_filtered_followed_and_downloaded(service: Service, open_page: Opener) -> None:
+    customer = sign_in(service)
+    customer.fill(120)
+    customer.refund(customer.send(), "HANDSET_ERROR")
+    page = open_page(service.base, viewport=PHONE, javascript=False)
+    bring_session(page, service.base, customer.token)
+    page.goto(LEDGER)
     expect(page.get_by_role("heading", name="These entries add up to your balance")).to_be_visible()
     expect(page.locator("tbody tr")).to_have_count(50)
     page.get_by_role("link", name="Older").click()
@@ -78,16 +40,3 @@ def test_entries_are_filtered_followed_and_downloaded(customer: Owner, open_page
     page.go_back()
     page.get_by_role("link", name="Clear").click()
     expect(page.locator("tbody tr")).to_have_count(50)
-
-
-def test_an_amount_is_calculated(customer: Owner, open_page: Opener) -> None:
-    page = open_page(customer.service.base, viewport=PHONE, javascript=False)
-    visit(customer, page, TOP_UP)
-    page.get_by_label("Amount").fill("4")
-    page.get_by_role("button", name="Calculate", exact=True).click()
-    expect(page.get_by_role("alert")).to_contain_text("The smallest top-up is US$5.00.")
-    page.get_by_label("Amount").fill("5")
-    page.get_by_role("button", name="Calculate", exact=True).click()
-    expect(page.get_by_role("status")).to_contain_text(
-        "125 messages to Zimbabwe or 250 messages to South Africa"
-    )

@@ -2,8 +2,7 @@
 
 import html
 import re
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,17 +12,13 @@ import asyncpg
 import httpx
 import pytest
 
-from tests.support.processes.service import NO_TLS, Caller, Service
+from tests.support.identity.customers import ONE, Customer, open_session, words
+from tests.support.processes.service import Service
 from tumira.audit_log import OPERATOR
 from tumira.content.review import add_template
 from tumira.content.templates import TemplateVerdict
 from tumira.core.errors import RecipientCode
-from tumira.core.ids import AccountId, new_id
 from tumira.identity import manage_accounts
-from tumira.identity.principal import Browser, Principal, PrincipalKind
-from tumira.identity.send_codes import hash_token, new_token
-from tumira.identity.store import sessions
-from tumira.postgres.pool import Database
 from tumira.pricing.actions import add_destination, set_price
 from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff
 from tumira.pricing.phone_numbers import Entry, explain, read_recipients
@@ -32,8 +27,6 @@ COMPOSE: Final = "/dashboard/compose"
 ORDER: Final = "Your order 1042 has been shipped and will arrive on Friday."
 ADVERT: Final = "BIG SALE this weekend only! Get 50% off all shoes and bags. Shop now and save big!"
 OFFER: Final = "Get 20% off your next order with the code SAVE20!"
-ONE: Final = "+263771200001"
-HOSTILE: Final = "</textarea></script><script>alert(1)</script>{{ 7 * 7 }}{% raw %}' \" & <b>"
 PRESSES: Final = 10
 
 TARIFF: Final = Tariff(
@@ -52,24 +45,14 @@ TARIFF: Final = Tariff(
 
 
 @dataclass(frozen=True, slots=True)
-class Customer:
-    service: Service
-    caller: Caller
-    cookie: str
-
-    def get(self, path: str) -> httpx.Response:
-        return self._ask("GET", path)
-
-    def post(
-        self, path: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None
-    ) -> httpx.Response:
-        return self._ask("POST", path, headers, data=fields)
+class Writer(Customer):
+    """A customer who composes messages."""
 
     def compose(self, recipients: str = ONE, message: str = ORDER, reference: str = "") -> httpx.Response:
-        return self.post(COMPOSE, {"recipients": recipients, "message": message, "reference": reference})
+        return self.post(COMPOSE, recipients=recipients, message=message, reference=reference)
 
     def confirm(self, page: httpx.Response, **changes: str) -> httpx.Response:
-        return self.post(COMPOSE + "/confirm", {**hidden(page), **changes})
+        return self.post(COMPOSE + "/confirm", **{**hidden(page), **changes})
 
     def batches(self) -> Sequence[asyncpg.Record]:
         return self.service.sql(
@@ -84,33 +67,10 @@ class Customer:
         )
         return Decimal(debits[0][0])
 
-    def _ask(
-        self, method: str, path: str, headers: Mapping[str, str] | None = None, **options: Any
-    ) -> httpx.Response:
-        return httpx.request(
-            method,
-            self.service.base + path,
-            headers={"Cookie": f"tumira_session={self.cookie}", **(headers or {})},
-            timeout=30,
-            trust_env=False,
-            verify=NO_TLS,
-            **options,
-        )
 
-
-def sign_in(service: Service, balance: str = "100") -> Customer:
+def sign_in(service: Service, balance: str = "100") -> Writer:
     caller = service.open_account(balance)
-    token = new_token()
-    service.run(_begin, caller.id, token)
-    return Customer(service, caller, token)
-
-
-async def _begin(database: Database, account_id: AccountId, token: str) -> None:
-    async with database.transaction() as connection:
-        session_id = new_id(time.time_ns() // 1_000_000)
-        principal = Principal(PrincipalKind.ACCOUNT, account_id, "")
-        browser = Browser("127.0.0.1", "test", None)
-        await sessions.insert(connection, principal, session_id, hash_token(token), browser)
+    return Writer(service, caller, open_session(service, caller))
 
 
 def hidden(page: httpx.Response) -> dict[str, str]:
@@ -127,10 +87,6 @@ def typed(page: httpx.Response) -> tuple[str, ...]:
 def alert(page: httpx.Response) -> str:
     (found,) = re.findall(r'role="alert">(.*?)</(?:div|p)>\s*<(?:form|div)', page.text, re.DOTALL)
     return words(found)
-
-
-def words(markup: str) -> str:
-    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", markup)).split())
 
 
 def is_confirmation(page: httpx.Response) -> bool:
@@ -183,38 +139,33 @@ def test_confirming_sends_and_debits_and_leads_to_the_batch(service: Service) ->
 
 
 def test_all_that_is_wrong_is_said_at_once_beside_its_field(service: Service) -> None:
-    page = sign_in(service).compose(" ,; \n", " \n ", "r" * 65)
+    customer = sign_in(service)
+    page = customer.compose(" ,; \n", " \n ", "r" * 65)
     assert page.status_code == 422
     assert typed(page) == (" ,; \n", " \n ", "r" * 65)
-    for field in ("recipients", "message", "reference"):
+    for field, said in (
+        ("recipients", "Give at least one number."),
+        ("message", "Write the message."),
+        ("reference", "At most 64 characters."),
+    ):
         assert f'id="{field}-fault"' in page.text
         assert f'<a href="#{field}">' in page.text
-    assert "Give at least one number." in alert(page)
-    assert "Write the message." in alert(page)
-    assert "At most 64 characters." in alert(page)
-
-
-def test_a_fault_of_the_text_does_not_hide_behind_one_of_the_recipients(service: Service) -> None:
-    page = sign_in(service).compose("\n".join(numbers(1001)), ADVERT)
+        assert said in alert(page)
+    # A fault of the text does not hide behind one of the recipients.
+    page = customer.compose("\n".join(numbers(1001)), ADVERT)
     assert page.status_code == 422
     assert "These are 1,001 numbers, 1 more than can be sent to at once." in alert(page)
     assert "This is marketing" in alert(page)
-
-
-@pytest.mark.parametrize(
-    ("message", "said"),
-    [
+    for message, said in (
         ("a" * 766, "This takes 6 segments in GSM-7; at most 5 can be sent. Shorten it."),
         ("a\u200b\u2019" * 120, "6 segments in UCS-2; at most 5 can be sent"),
         ("a\u200b\u2019" * 120, "zero-width space (U+200B) \u2019"),
         ("x" * 100_000, "segments in GSM-7"),
-    ],
-)
-def test_a_text_of_too_many_segments_is_refused(service: Service, message: str, said: str) -> None:
-    page = sign_in(service).compose(message=message)
-    assert page.status_code == 422
-    assert said in alert(page)
-    assert typed(page) == (ONE, message, "")
+    ):
+        page = customer.compose(message=message)
+        assert page.status_code == 422
+        assert said in alert(page)
+        assert typed(page) == (ONE, message, "")
 
 
 def test_marketing_is_refused_with_the_words_and_what_to_leave_out(service: Service) -> None:
@@ -232,31 +183,15 @@ def test_marketing_is_refused_with_the_words_and_what_to_leave_out(service: Serv
     assert is_confirmation(customer.compose(message=ORDER))
 
 
-def test_what_the_operator_blocks_is_refused(service: Service) -> None:
-    customer = sign_in(service)
-    blocked = "Your parcel waits at the blocked counter."
-    service.run(add_template, blocked, customer.caller.id, TemplateVerdict.BLOCK, note="", actor=OPERATOR)
-    page = customer.compose(message=blocked)
-    assert page.status_code == 422
-    assert "The operator has blocked texts of this form" in alert(page)
-
-
-def test_a_balance_that_is_too_small_is_told_with_what_is_missing(service: Service) -> None:
-    customer = sign_in(service, "0.05")
-    page = customer.compose(" ".join(numbers(2)), ORDER, "order")
-    assert page.status_code == 402
-    assert "This costs US$0.08 and US$0.05 can be spent: US$0.03 is missing." in alert(page)
-    assert typed(page) == (" ".join(numbers(2)), ORDER, "order")
-
-
-def test_a_balance_that_shrank_before_confirming_is_told_too(service: Service) -> None:
+def test_a_balance_that_is_or_became_too_small_is_told_with_what_is_missing(service: Service) -> None:
+    two = " ".join(numbers(2))
     customer = sign_in(service, "0.08")
-    page = customer.compose(" ".join(numbers(2)))
+    asked = customer.compose(two, ORDER, "order")
     assert service.send(customer.caller).status_code == 202
-    answer = customer.confirm(page)
-    assert answer.status_code == 402
-    assert "US$0.04 is missing" in alert(answer)
-    assert typed(answer) == (" ".join(numbers(2)), ORDER, "")
+    for answer in (customer.confirm(asked), customer.compose(two, ORDER, "order")):
+        assert answer.status_code == 402
+        assert "This costs US$0.08 and US$0.04 can be spent: US$0.04 is missing." in alert(answer)
+        assert typed(answer) == (two, ORDER, "order")
     assert customer.spent() == Decimal("0.04")
 
 
@@ -275,8 +210,15 @@ def test_a_limit_for_the_day_is_told(service: Service) -> None:
     assert typed(page) == (" ".join(numbers(2)), ORDER, "")
 
 
-def test_a_suspended_account_sends_nothing(service: Service) -> None:
+def test_what_is_blocked_or_suspended_is_not_sent_even_if_it_was_shown_before(service: Service) -> None:
     customer = sign_in(service)
+    message = "Your parcel waits at the blocked counter."
+    page = customer.compose(message=message)
+    service.run(add_template, message, customer.caller.id, TemplateVerdict.BLOCK, note="", actor=OPERATOR)
+    for answer in (customer.compose(message=message), customer.confirm(page)):
+        assert answer.status_code == 422
+        assert "The operator has blocked texts of this form" in alert(answer)
+        assert typed(answer) == (ONE, message, "")
     page = customer.compose()
     service.run(manage_accounts.suspend, customer.caller.id, suspended=True)
     for answer in (customer.compose(), customer.confirm(page)):
@@ -298,16 +240,12 @@ def test_numbers_of_which_none_can_be_sent_to_are_listed_with_why(service: Servi
     assert typed(page)[0] == given
 
 
-def test_a_thousand_numbers_can_be_sent_to_and_no_more(service: Service) -> None:
+def test_a_thousand_numbers_can_be_sent_to(service: Service) -> None:
     customer = sign_in(service)
     page = customer.compose("\r\n".join(numbers(1000)))
     assert "Total US$40.00" in words(page.text)
     sent_to(customer.confirm(page))
     assert customer.batches()[0]["recipients"] == 1000
-    refused = customer.compose("\r\n".join(numbers(1001)))
-    assert refused.status_code == 422
-    assert "1,001 numbers" in alert(refused)
-    assert typed(refused)[0] == "\n".join(numbers(1001))
 
 
 @pytest.mark.parametrize("recipients", [1, 60])
@@ -322,13 +260,6 @@ def test_however_often_and_fast_confirm_is_pressed_it_is_sent_once(service: Serv
     assert len(customer.batches()) == 1
     assert customer.spent() == cost
     assert sent_to(customer.confirm(page)) == sent_to(answers[0])
-
-
-def test_two_confirmations_of_the_same_text_are_two_sends(service: Service) -> None:
-    customer = sign_in(service)
-    first, second = customer.compose(), customer.compose()
-    assert sent_to(customer.confirm(first)) != sent_to(customer.confirm(second))
-    assert len(customer.batches()) == 2
 
 
 def test_a_price_that_changed_is_shown_before_anything_is_sent(service: Service) -> None:
@@ -352,41 +283,23 @@ def test_a_price_that_changed_is_shown_before_anything_is_sent(service: Service)
     assert len(customer.batches()) == 1
 
 
-def test_a_text_that_is_blocked_before_confirming_is_not_sent(service: Service) -> None:
-    customer = sign_in(service)
-    message = "Your parcel waits at the closed counter."
-    page = customer.compose(message=message)
-    service.run(add_template, message, customer.caller.id, TemplateVerdict.BLOCK, note="", actor=OPERATOR)
-    answer = customer.confirm(page)
-    assert answer.status_code == 422
-    assert typed(answer) == (ONE, message, "")
-    assert customer.batches() == []
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"terms": ""}, {"terms": "0.0000"}, {"token": ""}, {"token": "short"}, {"token": "é" * 32}],
-)
-def test_a_confirmation_without_what_was_shown_sends_nothing(
-    service: Service, changes: dict[str, str]
-) -> None:
-    customer = sign_in(service)
-    answer = customer.confirm(customer.compose(), **changes)
-    assert answer.status_code == 409
-    assert is_confirmation(answer)
-    assert customer.batches() == []
-    sent_to(customer.confirm(answer))
-
-
-def test_a_used_confirmation_does_not_send_another_text(service: Service) -> None:
-    customer = sign_in(service)
-    page = customer.compose()
-    sent_to(customer.confirm(page))
-    answer = customer.confirm(page, message="Your order 1043 has been shipped.")
-    assert answer.status_code == 409
-    assert is_confirmation(answer)
-    assert len(customer.batches()) == 1
-    assert hidden(answer)["token"] != hidden(page)["token"]
+def test_a_confirmation_is_good_for_what_was_shown_once_and_for_its_owner(service: Service) -> None:
+    customer, other = sign_in(service), sign_in(service)
+    for changes in ({"terms": ""}, {"terms": "0.0000"}, {"token": ""}, {"token": "\u00e9" * 32}):
+        answer = customer.confirm(customer.compose(), **changes)
+        assert answer.status_code == 409, changes
+        assert is_confirmation(answer)
+        assert customer.batches() == []
+    batch = sent_to(customer.confirm(answer))
+    another = customer.confirm(answer, message="Your order 1043 has been shipped.")
+    assert another.status_code == 409
+    assert is_confirmation(another)
+    assert hidden(another)["token"] != hidden(answer)["token"]
+    assert sent_to(other.confirm(answer)) != batch
+    assert (len(customer.batches()), len(other.batches())) == (1, 1)
+    # The same text once more is another send.
+    assert sent_to(customer.confirm(customer.compose())) != batch
+    assert len(customer.batches()) == 2
 
 
 def test_a_confirmation_that_gets_no_answer_can_safely_be_pressed_again(service: Service) -> None:
@@ -401,38 +314,28 @@ def test_a_confirmation_that_gets_no_answer_can_safely_be_pressed_again(service:
     assert len(customer.batches()) == 1
 
 
-def test_another_customers_confirmation_is_worth_nothing(service: Service) -> None:
-    customer, other = sign_in(service), sign_in(service)
-    page = customer.compose()
-    batch = sent_to(customer.confirm(page))
-    assert sent_to(other.confirm(page)) != batch
-    assert (len(customer.batches()), len(other.batches())) == (1, 1)
-
-
 def test_a_country_whose_name_is_hostile_does_not_end_the_script(service: Service) -> None:
     service.run(add_destination, Destination("XX", "999", "</script><b>X", (9,)), OPERATOR)
     service.run(set_price, Price("sms", "XX", Decimal("0.03"), PriceStatus.ACTIVE), OPERATOR)
-    page = sign_in(service).get(COMPOSE)
+    page = sign_in(service).ask(COMPOSE)
     assert "<b>X" not in page.text
     assert page.text.count("</script>") == page.text.count("<script ")
 
 
-@pytest.mark.parametrize(("letters", "segments"), [(79, "1 segment"), (80, "2 segments")])
-def test_the_end_of_a_line_counts_as_one_character_as_in_the_browser(
-    service: Service, letters: int, segments: str
-) -> None:
+def test_the_end_of_a_line_counts_as_one_character_as_in_the_browser(service: Service) -> None:
     customer = sign_in(service)
-    page = customer.compose(message="a" * letters + "\r\n" * 2 + "b" * 79)
-    assert f"{segments} GSM-7" in words(page.text)
+    page = customer.compose(message="a" * 79 + "\r\n" * 2 + "b" * 79)
+    assert "1 segment GSM-7" in words(page.text)
     sent_to(customer.confirm(page, message=hidden(page)["message"].replace("\n", "\r\n")))
-    assert customer.batches()[0]["body"] == "a" * letters + "\n\n" + "b" * 79
+    assert customer.batches()[0]["body"] == "a" * 79 + "\n\n" + "b" * 79
+    assert "2 segments GSM-7" in words(customer.compose(message="a" * 80 + "\r\n" * 2 + "b" * 79).text)
 
 
 def test_the_verdict_names_the_words_and_needs_no_recipients(service: Service) -> None:
     customer = sign_in(service)
 
     def verdict(message: str) -> Any:
-        answer = customer.post(COMPOSE + "/verdict", {"message": message})
+        answer = customer.post(COMPOSE + "/verdict", message=message)
         assert answer.status_code == 200
         assert answer.headers["cache-control"] == "no-store"
         return answer.json()
@@ -454,18 +357,12 @@ def test_the_verdict_names_the_words_and_needs_no_recipients(service: Service) -
     ("text", "found"),
     [
         ("", []),
-        (" ,;\n\t", []),
-        (ONE, [ONE]),
         ("+263771200001,+263771200002;+263771200003", [ONE, "+263771200002", "+263771200003"]),
         ("+263771200001 +263771200002\t+263771200003\r\n", [ONE, "+263771200002", "+263771200003"]),
         ("+263 77 120 0001", [ONE]),
         ("+263 77 120 0001 +27 82 123 0001", [ONE, "+27821230001"]),
         ("00263 77 120 0001 0027821230001", [ONE, "+27821230001"]),
-        ("00263771200001", [ONE]),
-        ("+263 771200001 +263771200002", [ONE, "+263771200002"]),
-        ("+263 (77) 120-0001", [ONE]),
         ("+263-77-120-0001, +263.77.120.0002", [ONE, "+263771200002"]),
-        ("\u202a+263 77 120 0001\u202c", [ONE]),
         ("+263\xa077\u2009120\u202f0001", [ONE]),
         ("\ufeff+263771200001\u2028+263771200002\u200b", [ONE, "+263771200002"]),
         # A line's end parts them even where together they would be a number.
@@ -474,9 +371,7 @@ def test_the_verdict_names_the_words_and_needs_no_recipients(service: Service) -
         ("+263771200001 2", [ONE, "2"]),
         # One digit is missing: one entry, not four.
         ("+263 77 120 000", ["+26377120000"]),
-        ("077 120 0001", ["0771200001"]),
         ("Anna +263771200001", ["Anna", ONE]),
-        ("+26377120000 +263771200002", ["+26377120000", "+263771200002"]),
         ("1 2 3", ["123"]),
     ],
 )

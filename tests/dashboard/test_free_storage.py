@@ -1,11 +1,8 @@
 """An account that pays nothing can have only so much stored."""
 
-import json
-import random
 from typing import Final
 
 import httpx
-import pytest
 
 from tests.support.api.answers import assert_rate_headers, assert_refused
 from tests.support.processes.service import Caller, Service
@@ -13,10 +10,6 @@ from tumira.core import errors
 from tumira.pricing.quote import UNBILLED_OCTETS_MAX
 
 ZW: Final = "+263771200001"
-ALL_REJECTED: Final = 1_000
-# As many characters as are given back, of four octets each, and no two entries alike.
-ENTRY: Final = 64
-KEPT_MAX: Final = 15_000_000
 
 
 def stored(service: Service, caller: Caller) -> int:
@@ -73,22 +66,3 @@ def test_what_costs_nothing_is_stored_up_to_a_limit_a_day(service: Service) -> N
     assert service.send(caller, to="x").status_code == 202
     counted = service.sql("SELECT unbilled_today FROM accounts WHERE id = $1", caller.id)[0][0]
     assert counted < 10_000
-
-
-@pytest.mark.long
-def test_an_account_without_money_does_not_fill_the_disk(service: Service) -> None:
-    """Calls as large as they may be: 14.6 MB were stored with 55 of them, and nothing ended it."""
-    caller = service.open_account(balance="0", rate=1_000)
-    emoji = random.Random(16)
-    statuses = []
-    for number in range(60):
-        entries = ["".join(chr(emoji.randrange(0x1F600, 0x1F640)) for _ in range(ENTRY)) for _ in range(950)]
-        content = json.dumps(
-            {"channel": "sms", "to": entries, "body": "😀" * 150}, ensure_ascii=False, separators=(",", ":")
-        ).encode()
-        headers = {"Content-Type": "application/json", "Idempotency-Key": f"filling-{number}"}
-        statuses.append(
-            service.call(caller, "POST", "/messages", content=content, headers=headers).status_code
-        )
-    assert set(statuses) == {202, 429}
-    assert stored(service, caller) < KEPT_MAX

@@ -2,9 +2,7 @@
 
 import html
 import re
-import socket
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 from html.parser import HTMLParser
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -14,26 +12,17 @@ import pytest
 from starlette.routing import Route
 
 from tests.support.identity.people import (
-    PASSWORD,
     SESSION,
-    VERIFICATION,
-    Person,
-    begin_sign_up,
     code_to,
     count,
     filled,
     goes_to,
-    is_signed_in,
     new_browser,
     new_phone,
-    pass_time,
     run_behind_proxy,
-    sign_in,
-    verify,
 )
 from tests.support.processes.service import NO_TLS, Service
-from tumira.core.ids import MESSAGE, write_id
-from tumira.identity.manage_accounts import credit, suspend
+from tumira.identity.manage_accounts import suspend
 from tumira.postgres.pool import Database
 from tumira.web import Web
 
@@ -126,85 +115,38 @@ def assert_safe(answer: httpx.Response) -> None:
     assert "server" not in answer.headers
 
 
-def test_there_are_pages_to_try() -> None:
-    assert len(READS) > 10
-    assert len(WRITES) > 8
-    assert "/dashboard/keys/bat_0/revoke" in WRITES
-
-
-@pytest.mark.parametrize("path", READS)
 def test_every_page_forbids_much_whoever_asks_and_private_ones_are_not_kept(
-    service: Service, owner: Secure, path: str
+    service: Service, owner: Secure
 ) -> None:
-    stranger = new_browser(service).get(path)
-    if path in OPEN:
-        assert stranger.status_code in {200, 303}
-    else:
-        assert str(goes_to(stranger)).startswith("/dashboard/sign-in")
-    answers = [stranger, owner.get(path)]
-    for answer in answers:
+    for path in READS:
+        stranger = new_browser(service).get(path)
+        if path in OPEN:
+            assert stranger.status_code in {200, 303}, path
+        else:
+            assert str(goes_to(stranger)).startswith("/dashboard/sign-in"), path
+        for answer in (stranger, owner.get(path)):
+            assert_safe(answer)
+            assert answer.headers["cache-control"] == ("no-cache" if path == "/" else "no-store"), path
+        for method in ("PUT", "DELETE", "TRACE"):
+            refused = owner.send(method, path)
+            assert refused.status_code == 405, (method, path)
+            assert_safe(refused)
+
+
+def test_every_write_of_another_site_or_without_a_session_leads_nowhere(
+    service: Service, owner: Secure
+) -> None:
+    for path in WRITES:
+        for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "", "Origin": "null"}):
+            refused = owner.post(path, headers=headers, data={"phone": new_phone()})
+            assert refused.status_code == 403, path
+            assert "This came from another site, so nothing was done." in refused.text
+            assert "set-cookie" not in refused.headers
+            assert_safe(refused)
+        answer = new_browser(service).post(path, data={"name": "x", "scope": "messages:send"})
+        assert answer.status_code in {303, 422}, path
+        assert SESSION not in answer.headers.get("set-cookie", "").partition("=")[0] or "sign-out" in path
         assert_safe(answer)
-        assert answer.headers["cache-control"] == ("no-cache" if path == "/" else "no-store")
-
-
-@pytest.mark.parametrize("path", WRITES)
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Sec-Fetch-Site": "same-site"},
-        {"Sec-Fetch-Site": "cross-site", "Origin": "https://tumira.example"},
-        {"Sec-Fetch-Site": "", "Origin": "https://tumira.example"},
-    ],
-)
-def test_every_write_that_another_site_asked_for_is_refused(
-    owner: Secure, path: str, headers: Mapping[str, str]
-) -> None:
-    refused = owner.post(path, headers=headers, data={"phone": new_phone()})
-    assert refused.status_code == 403
-    assert "This came from another site, so nothing was done." in refused.text
-    assert "set-cookie" not in refused.headers
-    assert_safe(refused)
-
-
-@pytest.mark.parametrize("path", WRITES)
-def test_every_write_without_a_session_leads_nowhere(service: Service, path: str) -> None:
-    answer = new_browser(service).post(path, data={"name": "x", "scope": "messages:send"})
-    assert answer.status_code in {303, 422}
-    assert SESSION not in answer.headers.get("set-cookie", "").partition("=")[0] or "sign-out" in path
-    assert_safe(answer)
-
-
-@pytest.mark.parametrize(
-    "origin",
-    [
-        "null",
-        "",
-        "https://evil.example",
-        "https://tumira.example.evil.example",
-        "https://tumira.example:444",
-        "https://shop.tumira.example",
-        "https://tumira.example@evil.example",
-        "https://xtumira.example",
-        "file://",
-    ],
-)
-def test_an_old_browser_is_asked_for_its_origin(service: Service, owner: Secure, origin: str) -> None:
-    with httpx.Client(base_url=service.base, trust_env=False, verify=NO_TLS) as plain:
-        cookie = "; ".join(f"{name}={value}" for name, value in owner.cookies.items())
-        refused = plain.post("/dashboard/sign-out", headers={"Cookie": cookie, "Origin": origin})
-        assert refused.status_code == 403
-    assert owner.get("/dashboard/keys").status_code == 200
-
-
-@pytest.mark.parametrize("own", ["https://tumira.example", None])
-def test_our_own_origin_is_let_through(service: Service, own: str | None) -> None:
-    browser = secure_sign_up(service)
-    with httpx.Client(base_url=service.base, trust_env=False, verify=NO_TLS) as plain:
-        cookie = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
-        done = plain.post("/dashboard/sign-out", headers={"Cookie": cookie, "Origin": own or service.base})
-        assert goes_to(done) == "/dashboard/sign-in"
-    assert goes_to(browser.get("/dashboard")) == "/dashboard/sign-in"
 
 
 def test_a_write_from_elsewhere_is_refused_before_the_session_is_read(
@@ -217,64 +159,42 @@ def test_a_write_from_elsewhere_is_refused_before_the_session_is_read(
     assert service.sql("SELECT max(seen_at) FROM sessions")[0][0] == seen_before
 
 
-@pytest.mark.parametrize("path", READS)
-def test_a_page_is_read_and_never_written(owner: Secure, path: str) -> None:
-    for method in ("PUT", "PATCH", "DELETE", "TRACE", "PROPFIND"):
-        refused = owner.send(method, path)
-        assert refused.status_code == 405
-        assert_safe(refused)
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_what_is_not_there_is_said_on_a_page_of_ours(service: Service, owner: Secure) -> None:
+    cookie = "; ".join(f"{name}={value}" for name, value in owner.cookies.items())
+    for path in (
         "/nothing",
-        "/dashboard/nothing",
         "/dashboard/keys/",
-        "/static/nothing.css",
         "/static/..%2f..%2fconfig.py",
         "/dashboard/%2e%2e/%2e%2e/etc/passwd",
-        "/dashboard//evil.example",
         "//evil.example/dashboard",
         "/dashboard/%00",
         "/dashboard/<script>alert(1)</script>",
         "/dashboard/{{99*99}}",
-    ],
-)
-def test_what_is_not_there_is_said_on_a_page_of_ours(service: Service, owner: Secure, path: str) -> None:
-    cookie = "; ".join(f"{name}={value}" for name, value in owner.cookies.items())
-    for headers in ({}, {"Cookie": cookie}):
-        answer = httpx.get(service.base + path, headers=headers, trust_env=False, verify=NO_TLS)
-        assert_harmless(answer)
-        assert answer.status_code == 404
-        assert_safe(answer)
-        assert answer.headers["cache-control"] == "no-store"
+    ):
+        for headers in ({}, {"Cookie": cookie}):
+            answer = httpx.get(service.base + path, headers=headers, trust_env=False, verify=NO_TLS)
+            assert_harmless(answer)
+            assert answer.status_code == 404, path
+            assert_safe(answer)
+            assert answer.headers["cache-control"] == "no-store"
 
 
-@pytest.mark.parametrize("path", FORMS)
-def test_a_body_that_is_no_form_does_nothing(service: Service, owner: Secure, path: str) -> None:
-    before = count(service, "SELECT count(*) FROM api_keys") + count(service, "SELECT count(*) FROM codes")
-    tried: list[tuple[int, str, bytes]] = [
-        (415, "text/plain", b"name=x"),
-        (415, "application/json", b'{"name": "x"}'),
-        (415, "multipart/form-data; boundary=x", b"--x--"),
-        (413, FORM, b"name=" + b"x" * 300_000),
-        (400, FORM, b"&".join([b"name=x"] * 10_000)),
-        (400, FORM, "name=Zoë".encode()),
-        (400, FORM, b"\xff\xfe"),
-    ]
-    for status, kind, body in tried:
-        refused = owner.post(path, content=body, headers={"Content-Type": kind})
-        assert refused.status_code == status, (kind, body[:20])
-        assert_safe(refused)
-    assert before == count(service, "SELECT count(*) FROM api_keys") + count(
-        service, "SELECT count(*) FROM codes"
-    )
+def test_a_body_that_is_no_form_does_nothing(service: Service, owner: Secure) -> None:
+    written = "SELECT (SELECT count(*) FROM api_keys) + (SELECT count(*) FROM codes)"
+    before = count(service, written)
+    for path in FORMS:
+        for status, kind, body in (
+            (415, "application/json", b'{"name": "x"}'),
+            (413, FORM, b"name=" + b"x" * 300_000),
+            (400, FORM, "name=Zo\u00eb".encode()),
+        ):
+            refused = owner.post(path, content=body, headers={"Content-Type": kind})
+            assert refused.status_code == status, (path, kind, body[:20])
+            assert_safe(refused)
+    assert count(service, written) == before
 
 
-@pytest.mark.parametrize(
-    "value", ["\x00", "a\x00b", "\ufffe\uffff", "\U0010ffff", "\u202e", "é" * 50, "%00", "\x1b[2J", "🙂" * 30]
-)
+@pytest.mark.parametrize("value", ["a\x00b", "\ufffe\uffff\U0010ffff", "\u202e", "\x1b[2J%00"])
 def test_odd_characters_break_no_form(service: Service, owner: Secure, value: str) -> None:
     stranger = new_browser(service)
     forms = {
@@ -284,9 +204,8 @@ def test_odd_characters_break_no_form(service: Service, owner: Secure, value: st
         "/dashboard/keys": {"name": value, "scope": value},
     }
     for path, form in forms.items():
-        body = urlencode(form)
         for browser in (stranger, owner):
-            answer = browser.post(path, content=body, headers={"Content-Type": FORM})
+            answer = browser.post(path, content=urlencode(form), headers={"Content-Type": FORM})
             assert answer.status_code in {303, 422}, (path, answer.status_code)
             assert_safe(answer)
 
@@ -309,38 +228,6 @@ def test_what_people_wrote_is_shown_as_they_wrote_it_and_never_carried_out(servi
     kept = re.search(r'aria-label="Revoke ([^"]*)"', browser.get("/dashboard/keys").text)
     assert kept is not None
     assert html.unescape(kept[1]) == NASTY[:100]
-
-
-def test_a_reference_and_a_text_are_shown_and_never_carried_out_and_to_their_owner_alone(
-    service: Service, owner: Secure
-) -> None:
-    browser = secure_sign_up(service, business="Sender")
-    made = browser.post("/dashboard/keys", data={"name": "key", "scope": "messages:send"})
-    (key,) = set(re.findall(r"tmr_[0-9a-z]{26}_[0-9a-z]{32}", made.text))
-    (account,) = service.sql("SELECT account_id FROM api_keys WHERE name = 'key' ORDER BY id DESC LIMIT 1")
-    service.run(credit, account["account_id"], Decimal(5), note="test", actor="test")
-    body = {
-        "channel": "sms",
-        "to": "+263771200001",
-        "body": f"Your code is 381762. {NASTY}",
-        "reference": NASTY[:64],
-    }
-    sent = service.call(key, "POST", "/messages", json=body)
-    assert sent.status_code == 202, sent.text
-    batch_path = f"/dashboard/batches/{sent.json()['batch_id']}"
-    (message,) = service.sql("SELECT id FROM messages WHERE account_id = $1", account["account_id"])
-    paths = (batch_path, batch_path + "/progress", f"/dashboard/messages/{write_id(MESSAGE, message['id'])}")
-    shown = ""
-    for path in ("/dashboard/batches", *paths):
-        page = browser.get(path)
-        assert page.status_code == 200, path
-        assert_harmless(page)
-        shown += page.text
-    assert NASTY[:64] in html.unescape(shown)
-    for path in (*paths, batch_path + "/messages.csv"):
-        foreign = owner.get(path)
-        unknown = owner.get(re.sub(r"_[0-9a-z]{26}", "_" + "0" * 26, path))
-        assert (foreign.status_code, foreign.text) == (404, unknown.text)
 
 
 class Tags(HTMLParser):
@@ -373,74 +260,23 @@ def assert_harmless(page: httpx.Response) -> None:
     assert not re.search(r"\b9801\b", read.words)
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"User-Agent": NASTY},
-        {"User-Agent": "x" * 10_000},
-        {"User-Agent": ""},
-        {"X-Request-Id": "<script>"},
-        {"X-Forwarded-For": "<script>alert(1)</script>"},
+def test_no_header_comes_back_or_breaks_a_sign_in(service: Service) -> None:
+    for headers in (
+        {"User-Agent": NASTY, "Accept-Language": NASTY, "Referer": "javascript:alert(1)"},
+        {"User-Agent": "x" * 10_000, "X-Request-Id": "<script>", "X-Forwarded-Host": "evil.example"},
+        {"User-Agent": "", "X-Forwarded-For": "<script>alert(1)</script>"},
         {"X-Forwarded-For": "198.18.0.1, " * 100 + "x"},
-        {"X-Forwarded-Host": "evil.example"},
-        {"Referer": "javascript:alert(1)"},
-        {"Accept-Language": NASTY},
-    ],
-)
-def test_no_header_comes_back_or_breaks_a_sign_in(service: Service, headers: Mapping[str, str]) -> None:
-    phone = new_phone()
-    browser = Secure(service)
-    browser.post("/dashboard/sign-up", data=filled(phone))
-    done = browser.post("/dashboard/verify", headers=headers, data={"code": code_to(service, phone)})
-    assert goes_to(done) == "/dashboard"
-    page = browser.get("/dashboard", headers=headers)
-    assert page.status_code == 200
-    assert "evil.example" not in page.text
-    assert_harmless(page)
-    assert_safe(page)
+    ):
+        browser, phone = Secure(service), new_phone()
+        browser.post("/dashboard/sign-up", data=filled(phone))
+        done = browser.post("/dashboard/verify", headers=headers, data={"code": code_to(service, phone)})
+        assert goes_to(done) == "/dashboard", headers
+        page = browser.get("/dashboard", headers=headers)
+        assert page.status_code == 200
+        assert "evil.example" not in page.text
+        assert_harmless(page)
+        assert_safe(page)
     assert count(service, "SELECT max(length(browser)) FROM sessions") <= 200
-
-
-@pytest.mark.parametrize(
-    "header", [b"User-Agent: a\x00b", b"User-Agent: \xff\xfe\x80", b"Cookie: \xff=\x80;;==;"]
-)
-def test_bytes_in_headers_that_are_no_text_break_nothing(service: Service, header: bytes) -> None:
-    phone = new_phone()
-    body = urlencode({"phone": phone, "password": PASSWORD}).encode()
-    host, port = service.base.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=40) as line:
-        line.sendall(
-            b"POST /dashboard/sign-in HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: "
-            + FORM.encode()
-            + b"\r\nContent-Length: %d\r\n" % len(body)
-            + header
-            + b"\r\n\r\n"
-            + body
-        )
-        answer = b""
-        while chunk := line.recv(65_536):
-            answer += chunk
-    assert answer.split(b" ", 2)[1] in {b"422", b"400"}
-
-
-def test_a_visitor_who_hangs_up_does_not_disturb_the_next(service: Service) -> None:
-    host, port = service.base.removeprefix("http://").split(":")
-    for _ in range(5):
-        with socket.create_connection((host, int(port)), timeout=40) as line:
-            line.sendall(
-                b"POST /dashboard/sign-in HTTP/1.1\r\nHost: x\r\n"
-                b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 1000\r\n\r\nphone="
-            )
-    assert new_browser(service).get("/dashboard/sign-in").status_code == 200
-
-
-def test_nobody_sees_anything_of_anybody_else(service: Service) -> None:
-    hers = secure_sign_up(service, name="Anna Only", business="Annas Secret Shop")
-    hers.post("/dashboard/keys", data={"name": "annas key", "scope": "messages:send"})
-    his = secure_sign_up(service, name="Ben Other", business="Bens Garage")
-    for path in READS:
-        page = his.get(path).text
-        assert not re.search("Anna|annas", page), path
 
 
 def test_a_suspended_account_is_looked_at_and_says_so(service: Service) -> None:
@@ -453,32 +289,3 @@ def test_a_suspended_account_is_looked_at_and_says_so(service: Service) -> None:
         page = browser.get(path)
         assert page.status_code == 200
         assert "This account is suspended" in page.text
-    again = Secure(service)
-    done = again.post("/dashboard/sign-in", data={"phone": phone, "password": PASSWORD})
-    assert goes_to(done) == "/dashboard"
-
-
-def test_without_tls_the_same_holds(server_url: str) -> None:
-    with run_behind_proxy(server_url) as service:
-        browser, phone = new_browser(service), new_phone()
-        begin_sign_up(browser, phone)
-        verify(browser, code_to(service, phone))
-        person = Person(browser, phone, PASSWORD)
-        assert (
-            browser.post("/dashboard/sign-out", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
-        )
-        for origin in ("null", "http://127.0.0.1:1", "http://localhost", "http://evil.example"):
-            with httpx.Client(base_url=service.base, trust_env=False, verify=NO_TLS) as old:
-                cookie = f"{SESSION}={person.session}"
-                refused = old.post("/dashboard/sign-out", headers={"Cookie": cookie, "Origin": origin})
-            assert refused.status_code == 403
-        assert is_signed_in(browser)
-        assert VERIFICATION not in browser.cookies
-        pass_time(service, phone, "1 hour")
-        foreign = new_browser(service)
-        foreign.headers["Sec-Fetch-Site"] = "cross-site"
-        # Nobody is signed in to an account of somebody else's choosing.
-        assert sign_in(foreign, phone).status_code == 403
-        assert SESSION not in foreign.cookies
-        assert begin_sign_up(foreign, new_phone()).status_code == 403
-        assert count(service, "SELECT count(*) FROM codes") == 1

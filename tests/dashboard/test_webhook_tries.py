@@ -200,9 +200,9 @@ async def until(service: Service, statement: str, *arguments: Any) -> None:
 
 
 async def replaying(
-    service: Service, respond: Responder, fields: Mapping[str, str] | None, again: int
-) -> Sequence[str]:
-    """Send three events, the last of them answered so; ask for some of them, and return which came again."""
+    service: Service, respond: Responder, asked: Sequence[tuple[Mapping[str, str] | None, Sequence[int]]]
+) -> None:
+    """Send three events, the last of them answered so; each time somebody asks, those named come again."""
     person = sign_up(service)
     async with run_receiver(ok) as receiver, delivering(service):
         endpoint = await asyncio.to_thread(add, person, receiver.url)
@@ -216,59 +216,50 @@ async def replaying(
         await until(service, unrecorded, uuid(ENDPOINT, endpoint))
         # As when it was given up: what comes again comes because somebody wanted it.
         service.sql("DELETE FROM webhook_retries WHERE endpoint_id = $1", uuid(ENDPOINT, endpoint))
-        if fields is None:
-            path = f"/{endpoint}/replay/{write_id(EVENT, event_ids[0])}"
-            answered = await asyncio.to_thread(post, person, path)
-            assert goes_to(answered) == f"{WEBHOOKS}/{endpoint}?done=replayed"
-        else:
-            answered = await asyncio.to_thread(post, person, f"/{endpoint}/replay", **fields)
-            assert (goes_to(answered) or "").startswith(f"{WEBHOOKS}/{endpoint}?done=replayed-many&count=")
-        await receiver.wait(requests=3 + again)
         names = [write_id(EVENT, event_id) for event_id in event_ids]
-        return [str(names.index(one.headers["webhook-id"])) for one in receiver.requests[3:]]
+        for fields, again in asked:
+            before = len(receiver.requests)
+            if fields is None:
+                answered = await asyncio.to_thread(post, person, f"/{endpoint}/replay/{names[0]}")
+                assert goes_to(answered) == f"{WEBHOOKS}/{endpoint}?done=replayed"
+            else:
+                answered = await asyncio.to_thread(post, person, f"/{endpoint}/replay", **fields)
+                assert (goes_to(answered) or "").startswith(
+                    f"{WEBHOOKS}/{endpoint}?done=replayed-many&count="
+                )
+            await receiver.wait(requests=before + len(again))
+            came = [names.index(one.headers["webhook-id"]) for one in receiver.requests[before:]]
+            assert sorted(came) == again
 
 
 def today() -> str:
     return str((datetime.now(UTC) + timedelta(hours=2)).date())
 
 
-async def test_one_event_is_sent_once_more(service: Service) -> None:
-    assert await replaying(service, ok, None, 1) == ["0"]
+async def test_one_event_or_everything_since_a_day_is_sent_once_more(service: Service) -> None:
+    everything = {"since": today(), "what": "everything"}
+    await replaying(service, ok, [(None, [0]), (everything, [0, 1, 2])])
 
 
 async def test_what_failed_is_sent_once_more_and_nothing_else(service: Service) -> None:
-    fields = {"since": today(), "what": "failed"}
-    assert await replaying(service, answer(400), fields, 1) == ["2"]
+    await replaying(service, answer(400), [({"since": today(), "what": "failed"}, [2])])
 
 
-async def test_everything_since_a_day_is_sent_once_more(service: Service) -> None:
-    fields = {"since": today(), "what": "everything"}
-    assert sorted(await replaying(service, ok, fields, 3)) == ["0", "1", "2"]
-
-
-@pytest.mark.parametrize(
-    ("since", "words"),
-    [
+def test_a_day_that_makes_no_sense_is_refused_beside_its_field(owner: Person, owned: str) -> None:
+    for since, words in (
         ("", "Write a day that has begun"),
         ("tomorrow", "Write a day that has begun"),
-        ("2999-01-01", "Write a day that has begun"),
         ("9999-12-31", "Write a day that has begun"),
         ("0001-01-01", "Write a day that has begun"),
         ("2020-01-01", "Events are kept for 30 days"),
-    ],
-)
-def test_a_day_that_makes_no_sense_is_refused_beside_its_field(
-    owner: Person, owned: str, since: str, words: str
-) -> None:
-    refused = post(owner, f"/{owned}/replay", since=since, what="failed")
-    assert refused.status_code == 422
-    assert f"Since : {words}" in alert(refused)
+    ):
+        refused = post(owner, f"/{owned}/replay", since=since, what="failed")
+        assert refused.status_code == 422
+        assert f"Since : {words}" in alert(refused)
 
 
-def test_where_there_is_nothing_to_send_once_more_the_page_says_so(service: Service) -> None:
-    person = sign_up(service)
-    endpoint = add(person)
+def test_where_there_is_nothing_to_send_once_more_the_page_says_so(owner: Person, owned: str) -> None:
     for what in ("failed", "everything", "nonsense"):
-        answered = post(person, f"/{endpoint}/replay", since=today(), what=what)
-        assert goes_to(answered) == f"{WEBHOOKS}/{endpoint}?done=replayed-many&count=0"
-    assert "nothing to send again" in show(person, endpoint, "?done=replayed-many&count=0")
+        answered = post(owner, f"/{owned}/replay", since=today(), what=what)
+        assert goes_to(answered) == f"{WEBHOOKS}/{owned}?done=replayed-many&count=0"
+    assert "nothing to send again" in show(owner, owned, "?done=replayed-many&count=0")

@@ -25,15 +25,30 @@ class Customer:
     caller: Caller
     token: str
 
-    def ask(self, path: str, /, method: str = "GET", **query: str) -> httpx.Response:
+    def request(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, **body: Any
+    ) -> httpx.Response:
         return httpx.request(
             method,
-            self.service.base + path + (f"?{urlencode(query)}" if query else ""),
-            headers={"Cookie": f"tumira_session={self.token}"},
+            self.service.base + path,
+            headers={
+                "Cookie": f"tumira_session={self.token}",
+                "Sec-Fetch-Site": "same-origin",
+                **(headers or {}),
+            },
             timeout=30,
             trust_env=False,
             verify=NO_TLS,
+            **body,
         )
+
+    def ask(self, path: str, /, method: str = "GET", **query: str) -> httpx.Response:
+        return self.request(method, path + (f"?{urlencode(query)}" if query else ""))
+
+    def post(self, path: str, /, **fields: str) -> httpx.Response:
+        # A form of which no field was filled in is still one.
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        return self.request("POST", path, form, content=urlencode(fields))
 
     def page(self, path: str, /, **query: str) -> str:
         response = self.ask(path, **query)

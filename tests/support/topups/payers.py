@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
-from urllib.parse import urlencode
 from uuid import UUID
 
 import httpx
@@ -14,7 +13,7 @@ import httpx
 from tests.support.identity.customers import Customer, open_session
 from tests.support.identity.customers import words as read
 from tests.support.postgres.databases import clone
-from tests.support.processes.service import NO_TLS, Service, run_web
+from tests.support.processes.service import Service, run_web
 from tests.support.sending.batchers import broken_promises
 from tumira.core.ids import TOP_UP, TopUpId, new_id, read_id, write_id
 from tumira.topups.settle import settle
@@ -54,20 +53,6 @@ ENVIRONMENT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Payer(Customer):
-    def post(self, path: str, /, **fields: str) -> httpx.Response:
-        return httpx.post(
-            self.service.base + path,
-            content=urlencode(fields),
-            headers={
-                "Content-Type": "application/x-www-form-urlencoded",
-                "Cookie": f"tumira_session={self.token}",
-                "Sec-Fetch-Site": "same-origin",
-            },
-            timeout=30,
-            trust_env=False,
-            verify=NO_TLS,
-        )
-
     def form(self, path: str) -> str:
         found = re.search(r'name="form" value="(top_\w+)"', self.page(path))
         assert found is not None
