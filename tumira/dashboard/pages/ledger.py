@@ -63,7 +63,7 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-class FilterForm(PeriodForm):
+class EntryFilterForm(PeriodForm):
     kind = Choice(["", *EntryKind], clean=lambda text: "" if text.strip() == EntryKind.ALL else text.strip())
 
     @property
@@ -105,7 +105,7 @@ class Piece:
 
 
 async def show_ledger(session: CustomerSession) -> Response:
-    asked = FilterForm.parse_query(session.request)
+    asked = EntryFilterForm.parse_query(session.request)
     before = _read_before(session)
     account_id = session.account_id
     piece = None
@@ -154,7 +154,7 @@ def _read_before(session: CustomerSession) -> int | None:
     return int(text)
 
 
-async def _bounds(connection: Connection, account_id: AccountId, asked: FilterForm) -> dict[str, int]:
+async def _bounds(connection: Connection, account_id: AccountId, asked: EntryFilterForm) -> dict[str, int]:
     """Return between which entries the days lie that were asked for."""
     bounds = {"since": 0, "before": ledger.LAST}
     if asked.from_.data is not None:
@@ -205,7 +205,7 @@ async def _read(
 
 
 async def download_entries(session: CustomerSession) -> Response:
-    asked = FilterForm.parse_query(session.request)
+    asked = EntryFilterForm.parse_query(session.request)
     if asked.faults:
         raise HTTPException(422, "This filter cannot be read; go back and change it")
     account_id = session.account_id
