@@ -202,7 +202,7 @@ async def until(service: Service, statement: str, *arguments: Any) -> None:
 async def replaying(
     service: Service, respond: Responder, asked: Sequence[tuple[Mapping[str, str] | None, Sequence[int]]]
 ) -> None:
-    """Send three events, the last of them answered so; each time somebody asks, those named come again."""
+    """Send three events, the last of them answered so; each time the owner asks, those named come again."""
     person = sign_up(service)
     async with run_receiver(ok) as receiver, delivering(service):
         endpoint = await asyncio.to_thread(add, person, receiver.url)
