@@ -34,13 +34,6 @@ def test_the_call_after_the_last_place_is_refused_and_changes_nothing(limit: int
     assert refused.window is window
 
 
-def test_above_600_a_place_is_free_again_60_seconds_after_the_end_of_its_second() -> None:
-    window = filled(601, [START] * 601)
-    end_us = START // SECOND * SECOND + SECOND
-    assert not take(window, 601, end_us + MINUTE - 1).allowed
-    assert take(window, 601, end_us + MINUTE).allowed
-
-
 def test_up_to_600_every_call_is_an_entry_and_above_that_every_second() -> None:
     times_us = [START + place * 95_000 for place in range(600)]
     exact = filled(600, times_us)
@@ -78,16 +71,6 @@ def test_a_limit_lowered_below_601_keeps_what_is_counted() -> None:
     assert place.window == CallWindow((START + 1, START + 1), (590, 1))
 
 
-def test_a_clock_set_far_back_is_forgotten_with_the_next_call() -> None:
-    window = filled(60, [START + 3600 * SECOND] * 10)
-    for limit in (60, 1000):
-        place = take(window, limit, START)
-        assert place.allowed
-        assert place.remaining == limit - 11
-        assert place.reset_s <= 61
-        assert look(place.window, limit, START + MINUTE + SECOND).remaining == limit
-
-
 @pytest.mark.parametrize("limit", [60, EXACT_MAX + 1])
 def test_a_full_window_of_a_clock_set_back_locks_nobody_for_longer_than_a_minute(limit: int) -> None:
     window = filled(limit, [START + 3600 * SECOND] * limit)
@@ -101,14 +84,6 @@ def test_a_full_window_of_a_clock_set_back_locks_nobody_for_longer_than_a_minute
         assert not again.allowed
         assert again.window is refused.window
     assert take(refused.window, limit, START + 61 * SECOND).allowed
-
-
-@pytest.mark.parametrize("limit", [0, -1])
-def test_a_limit_below_one_is_our_mistake(limit: int) -> None:
-    with pytest.raises(AssertionError):
-        take(EMPTY, limit, START)
-    with pytest.raises(AssertionError):
-        look(EMPTY, limit, START)
 
 
 @dataclass(frozen=True)

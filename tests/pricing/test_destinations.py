@@ -137,14 +137,6 @@ def test_of_countries_with_one_calling_code_the_first_whose_length_fits_is_taken
     ] == ["CA"]
 
 
-def test_a_destination_may_have_several_lengths() -> None:
-    tariff = Tariff(2, (Destination("ZW", "263", "Zimbabwe", (7, 9, 10)),), PRICES)
-    numbers = ["+2637712000", "+26377120000", "+263771200001", "+2637712000011"]
-    outcome = sort_recipients(tariff, "sms", numbers)
-    assert [recipient.number for recipient in outcome.accepted] == [numbers[0], numbers[2], numbers[3]]
-    assert outcome.rejected == [Rejected(numbers[1], INVALID)]
-
-
 def expected_code(number: str) -> RecipientCode | None:
     digits = number[1:]
     if not number.startswith("+") or not digits.isascii() or not digits.isdecimal():

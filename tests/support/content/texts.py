@@ -162,17 +162,6 @@ MIXED: Final[Mapping[str, Mixed]] = {
     ),
 }
 
-# The same with an advert of few words, which the classifier does not weigh alone.
-MIXED_SHORT: Final[Mapping[str, Mixed]] = {
-    "sn": Mixed(
-        "Odha yenyu 4471 yatumirwa uye ichasvika neChishanu.", "Wanai 20% yakaderedzwa pane inotevera!"
-    ),
-    "zu": Mixed("I-oda yakho 4471 isithunyelwe.", "Thola isaphulelo esingu-20% uma uthenga futhi namuhla!"),
-    "xh": Mixed("I-odolo yakho 4471 ithunyelwe.", "Fumana isaphulelo se-20% xa uthenga kwakhona namhlanje!"),
-    "st": Mixed("Odara ya hao 4471 e rometswe.", "Fumana theolelo ya 20% ha o reka hape kajeno!"),
-    "tn": Mixed("Oda ya gago 4471 e rometswe.", "Bona theolelo ya 20% fa o reka gape gompieno!"),
-}
-
 SERVICE_PHRASES: Final = (
     "Your parcel 88213 has arrived.",
     "Your verification code is 482913.",
@@ -208,9 +197,6 @@ PASSCODES: Final[Mapping[str, Passcodes]] = {
             "Your {brand} verification code is {code}.",
             "{code} is your {brand} code.",
             "Use {code} to sign in to {brand}.",
-            "{brand}: OTP {code}.",
-            "Enter {code} to confirm your payment to {brand}.",
-            "Your one-time PIN for {brand} is {code}.",
         ),
         "It is valid for 10 minutes.",
         "Do not share it with anyone.",
@@ -220,8 +206,6 @@ PASSCODES: Final[Mapping[str, Passcodes]] = {
             "Kodhi yenyu ye{brand} ndeye {code}.",
             "{code} ndiyo kodhi yenyu ye{brand}.",
             "Shandisai {code} kupinda mu{brand}.",
-            "{brand}: OTP yenyu ndi {code}.",
-            "Isai {code} kuti musimbise kubhadhara kwenyu.",
         ),
         "Inoshanda kwemaminitsi 10.",
         "Musaudza munhu kodhi iyi.",
@@ -231,8 +215,6 @@ PASSCODES: Final[Mapping[str, Passcodes]] = {
             "Ikhodi yakho ye-{brand} ngu-{code}.",
             "{code} yikhodi yakho ye-{brand}.",
             "Sebenzisa u-{code} ukuze ungene ku-{brand}.",
-            "{brand}: i-OTP yakho ngu-{code}.",
-            "Faka u-{code} ukuqinisekisa inkokhelo yakho.",
         ),
         "Isebenza okwemizuzu engu-10.",
         "Ungatsheli muntu ikhodi le.",
@@ -242,8 +224,6 @@ PASSCODES: Final[Mapping[str, Passcodes]] = {
             "Ikhodi yakho yokuqinisekisa ye-{brand} ithi {code}.",
             "U-{code} uyikhodi yakho ye-{brand}.",
             "Sebenzisa u-{code} ukungena ku-{brand}.",
-            "{brand}: i-OTP yakho ngu-{code}.",
-            "Faka u-{code} ukuze uqinisekise inkokhelo yakho.",
         ),
         "Isebenza imizuzu engu-10.",
         "Ungayitsheli noma ubani le khodi.",
@@ -253,8 +233,6 @@ PASSCODES: Final[Mapping[str, Passcodes]] = {
             "Ikhowudi yakho yokuqinisekisa ye-{brand} ngu-{code}.",
             "U-{code} yikhowudi yakho ye-{brand}.",
             "Sebenzisa u-{code} ukungena kwi-{brand}.",
-            "{brand}: i-OTP yakho ngu-{code}.",
-            "Faka u-{code} ukuqinisekisa intlawulo yakho.",
         ),
         "Isebenza imizuzu eli-10.",
         "Musa ukuyixelela nabani na le khowudi.",
@@ -264,8 +242,6 @@ PASSCODES: Final[Mapping[str, Passcodes]] = {
             "Khoutu ya hao ya netefatso ya {brand} ke {code}.",
             "{code} ke khoutu ya hao ya {brand}.",
             "Sebedisa {code} ho kena ho {brand}.",
-            "{brand}: OTP ya hao ke {code}.",
-            "Kenya {code} ho netefatsa tefo ya hao.",
         ),
         "E sebetsa metsotso e 10.",
         "O se ke wa e bolella motho.",
@@ -275,8 +251,6 @@ PASSCODES: Final[Mapping[str, Passcodes]] = {
             "Khoutu ya gago ya netefatso ya {brand} ke {code}.",
             "{code} ke khoutu ya gago ya {brand}.",
             "Dirisa {code} go tsena mo {brand}.",
-            "{brand}: OTP ya gago ke {code}.",
-            "Tsenya {code} go netefatsa tuelo ya gago.",
         ),
         "E dira metsotso e 10.",
         "O se ka wa e bolelela ope.",
@@ -286,8 +260,6 @@ PASSCODES: Final[Mapping[str, Passcodes]] = {
             "Khoutu ya gago ya netefatšo ya {brand} ke {code}.",
             "{code} ke khoutu ya gago ya {brand}.",
             "Šomiša {code} go tsena go {brand}.",
-            "{brand}: OTP ya gago ke {code}.",
-            "Tsenya {code} go netefatša tefo ya gago.",
         ),
         "E šoma metsotso ye 10.",
         "O se ke wa e botša motho.",
@@ -297,8 +269,6 @@ PASSCODES: Final[Mapping[str, Passcodes]] = {
             "Jou {brand}-verifikasiekode is {code}.",
             "{code} is jou {brand}-kode.",
             "Gebruik {code} om by {brand} aan te meld.",
-            "{brand}: jou eenmalige PIN is {code}.",
-            "Voer {code} in om jou betaling te bevestig.",
         ),
         "Dit is 10 minute geldig.",
         "Moenie dit met enigiemand deel nie.",
@@ -329,54 +299,12 @@ def without(text: str, sentences: Sequence[str]) -> str:
     return text
 
 
-def full_width(text: str) -> str:
-    return "".join(chr(ord(one) + 0xFEE0) if "!" <= one <= "~" else one for one in text)
-
-
-def mathematical(text: str) -> str:
-    return "".join(_bold(one) for one in text)
-
-
-def _bold(one: str) -> str:
-    if "a" <= one <= "z":
-        return chr(ord(one) - ord("a") + 0x1D41A)
-    if "A" <= one <= "Z":
-        return chr(ord(one) - ord("A") + 0x1D400)
-    return chr(ord(one) - ord("0") + 0x1D7CE) if "0" <= one <= "9" else one
-
-
-def cyrillic(text: str) -> str:
-    return text.translate(str.maketrans("aceopxyiAEOPCTXKM", "асеорхуіАЕОРСТХКМ"))  # noqa: RUF001
-
-
-def greek(text: str) -> str:
-    return text.translate(str.maketrans("aoivAEIKOTX", "αοινΑΕΙΚΟΤΧ"))  # noqa: RUF001
-
-
-def zero_width(text: str) -> str:
-    return "".join(one + "\u200b\u200d\u2060"[place % 3] for place, one in enumerate(text))
-
-
-def soft_hyphens(text: str) -> str:
-    return "".join(one + "\u00ad" if one.isalpha() else one for one in text)
-
-
-def combining(text: str) -> str:
-    return "".join(
-        one + "\u0336\u0301"[place % 2] if one.isalpha() else one for place, one in enumerate(text)
-    )
-
-
-def boxed(text: str) -> str:
-    return "".join(chr(ord(one) - ord("A") + 0x1F170) if "A" <= one <= "Z" else one for one in text.upper())
-
-
-def no_break_spaces(text: str) -> str:
-    return text.replace(" ", "\u00a0")
-
-
-def spaced_out(text: str) -> str:
-    return "   ".join(" ".join(word) for word in text.split())
+def mathematical(one: str) -> str:
+    """Write a letter or digit as its bold form."""
+    for first, last, bold in (("a", "z", 0x1D41A), ("A", "Z", 0x1D400), ("0", "9", 0x1D7CE)):
+        if first <= one <= last:
+            return chr(ord(one) - ord(first) + bold)
+    return one
 
 
 def parted_by(gap: str) -> Callable[[str], str]:
@@ -403,16 +331,22 @@ def leet(text: str) -> str:
 
 # Tricks that folding undoes without knowing any word.
 DISGUISES: Final[Mapping[str, Callable[[str], str]]] = {
-    "full width": full_width,
-    "mathematical": mathematical,
-    "Cyrillic": cyrillic,
-    "Greek": greek,
-    "zero width": zero_width,
-    "soft hyphens": soft_hyphens,
-    "combining": combining,
-    "boxed": boxed,
-    "no-break spaces": no_break_spaces,
-    "spaced out": spaced_out,
+    "full width": lambda text: "".join(chr(ord(one) + 0xFEE0) if "!" <= one <= "~" else one for one in text),
+    "mathematical": lambda text: "".join(map(mathematical, text)),
+    "Cyrillic": lambda text: text.translate(str.maketrans("aceopxyiAEOPCTXKM", "асеорхуіАЕОРСТХКМ")),  # noqa: RUF001
+    "Greek": lambda text: text.translate(str.maketrans("aoivAEIKOTX", "αοινΑΕΙΚΟΤΧ")),  # noqa: RUF001
+    "zero width": lambda text: "".join(
+        one + "\u200b\u200d\u2060"[place % 3] for place, one in enumerate(text)
+    ),
+    "soft hyphens": lambda text: "".join(one + "\u00ad" if one.isalpha() else one for one in text),
+    "combining": lambda text: "".join(
+        one + "\u0336\u0301"[place % 2] if one.isalpha() else one for place, one in enumerate(text)
+    ),
+    "boxed": lambda text: "".join(
+        chr(ord(one) - ord("A") + 0x1F170) if "A" <= one <= "Z" else one for one in text.upper()
+    ),
+    "no-break spaces": lambda text: text.replace(" ", "\u00a0"),
+    "spaced out": lambda text: "   ".join(" ".join(word) for word in text.split()),
     "dots": parted_by("."),
     "stars": parted_by("*"),
     "underscores": parted_by("_"),
