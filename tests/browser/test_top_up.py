@@ -19,9 +19,9 @@ from tests.support.identity.customers import open_session
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import Caller, Service, run_web
 from tests.support.sending.batchers import broken_promises
-from tests.support.topups.payers import XPUB
 from tests.support.topups.paynow_server import Outcome, PaynowServer, paynow_server
 from tests.support.topups.voucher_servers import Issuers, run_issuers
+from tests.topups.test_addresses import XPUB
 from tumira.postgres.pool import Database
 from tumira.topups.usdt import deposits
 from tumira.topups.usdt import store as usdt_store

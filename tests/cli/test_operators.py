@@ -1,6 +1,5 @@
 """Commands for operators, and the audit log of commands."""
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -150,23 +149,3 @@ def test_a_price_is_scheduled_withdrawn_and_put_into_force(service: Service, cli
         "price scheduled",
         "scheduled price in force",
     ]
-
-
-def test_an_audit_of_the_command_line_is_written_down(service: Service, cli: QuickCli) -> None:
-    def latest() -> tuple[str, Any]:
-        row = service.sql("SELECT * FROM audits ORDER BY id DESC LIMIT 1")[0]
-        assert row["asked_by"].startswith("cli:")
-        assert row["started_at"] <= row["finished_at"]
-        return row["asked_by"], json.loads(row["broken"])
-
-    assert cli.json("audit")["ok"]
-    assert latest()[1] == {}
-    caller = service.open_account()
-    service.sql("UPDATE accounts SET balance = balance + 1 WHERE id = $1", caller.id)
-    try:
-        assert cli.run("audit").returncode == 1
-        assert latest()[1] == {
-            "balance": [{"account_id": str(caller.id), "balance": "101.0000", "transfers": "100.0000"}]
-        }
-    finally:
-        service.sql("UPDATE accounts SET balance = balance - 1 WHERE id = $1", caller.id)

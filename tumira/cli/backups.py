@@ -213,12 +213,16 @@ def _refuse_running(settings: Settings) -> None:
 
 
 async def _restore(
-    settings: Settings, url: str, file: Path | None, options: RestoreOptions
+    settings: Settings,
+    url: str,
+    file: Path | None,
+    options: RestoreOptions,
+    moment: datetime | None = None,
 ) -> tuple[Restored, list[Finding]]:
     await check(url)
     async with connected(url) as database:
         if file is None:
-            found = await restore_backup.in_place(database, options)
+            found = await restore_backup.in_place(database, options, moment)
         else:
             found = await _fill(settings, database, file, options)
         return found, await _finish(database)
@@ -252,12 +256,7 @@ def _restore_base(
         )
     base_backups.verify(base)
     with base_backups.brought_back(settings.data_dir, base, wal, until, tell) as url:
-        return asyncio.run(_calm(url, options, until))
-
-
-async def _calm(url: str, options: RestoreOptions, moment: datetime | None) -> tuple[Restored, list[Finding]]:
-    async with connected(url) as database:
-        return await restore_backup.in_place(database, options, moment), await _finish(database)
+        return asyncio.run(_restore(settings, url, None, options, until))
 
 
 async def _finish(database: Database) -> list[Finding]:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from tumira.cli.output import actor, database_command, load_settings, show, show_all, wants_json
+from tumira.cli.output import actor, choice, database_command, load_settings, show, show_all, wants_json
 from tumira.identity import operators as operator_access
 from tumira.identity.store import operators
 from tumira.identity.store.operators import Operator, Role
@@ -26,7 +26,7 @@ def operator() -> None:
 @click.option("--name", required=True, help="Who it is.")
 @click.option(
     "--role",
-    type=click.Choice([one.value for one in Role]),
+    type=choice(Role),
     default=Role.ADMIN.value,
     show_default=True,
     help="A viewer looks at everything and changes nothing.",

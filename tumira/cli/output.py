@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, date, datetime, tzinfo
 from decimal import Decimal
+from enum import StrEnum
 from typing import Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar
 from uuid import UUID
 
@@ -235,6 +236,10 @@ class AmountType(click.ParamType[Decimal]):
         if amount is None:
             self.fail(f"{value!r} is not an amount in US dollars, such as 5 or 0.0190.", param, ctx)
         return -amount if minus else amount
+
+
+def choice(kind: type[StrEnum]) -> click.Choice[str]:
+    return click.Choice([one.value for one in kind])
 
 
 class IdType(click.ParamType[UUID]):

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from tumira.cli.output import DayType, database_command, load_settings, show, tell, wants_json
+from tumira.cli.output import DayType, choice, database_command, load_settings, show, tell, wants_json
 from tumira.core.days import local_day, local_midnight
 from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, TOP_UP, write_id
@@ -31,11 +31,7 @@ INCOMPLETE: Final = 3
 )
 @click.option("--to", "last", type=DayType(), help="The last day; today by default.")
 @click.option(
-    "--method",
-    "methods",
-    type=click.Choice([one.value for one in Method]),
-    multiple=True,
-    help="Can be repeated; all by default.",
+    "--method", "methods", type=choice(Method), multiple=True, help="Can be repeated; all by default."
 )
 @database_command
 async def reconcile(

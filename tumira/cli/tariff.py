@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from tumira.cli.output import AmountType, TimeType, actor, database_command, show, show_all
+from tumira.cli.output import AmountType, TimeType, actor, choice, database_command, show, show_all
 from tumira.core.days import LOCAL_TIME
 from tumira.core.errors import OperatorError
 from tumira.postgres.pool import Database
@@ -61,12 +61,7 @@ def price() -> None:
 @click.option("--channel", default="sms", show_default=True)
 @click.option("--country", required=True, help="Two letters, like ZM.")
 @click.option("--price", "price_usd", type=AmountType(), required=True, help="USD per segment.")
-@click.option(
-    "--status",
-    type=click.Choice([one.value for one in PriceStatus]),
-    default=PriceStatus.ACTIVE.value,
-    show_default=True,
-)
+@click.option("--status", type=choice(PriceStatus), default=PriceStatus.ACTIVE.value, show_default=True)
 @database_command
 async def price_set(
     database: Database, *, channel: str, country: str, price_usd: Decimal, status: str

@@ -12,6 +12,7 @@ from tumira.cli.output import (
     AmountType,
     IdType,
     actor,
+    choice,
     database_command,
     load_settings,
     show,
@@ -46,19 +47,15 @@ def topup() -> None:
 
 @topup.command("start")
 @click.option("--account", "account_id", type=ACCOUNT_ID, required=True)
-@click.option("--method", type=click.Choice([one.value for one in Method]), required=True)
+@click.option("--method", type=choice(Method), required=True)
 @click.option("--amount", type=AmountType(), help="USD, for paynow.")
 @click.option(
     "--phone", help="The wallet's number, or the number for a voucher's change; by default the account's own."
 )
 @click.option(
-    "--wallet",
-    type=click.Choice([one.value for one in Wallet]),
-    default=Wallet.ECOCASH.value,
-    show_default=True,
-    help="For paynow.",
+    "--wallet", type=choice(Wallet), default=Wallet.ECOCASH.value, show_default=True, help="For paynow."
 )
-@click.option("--provider", type=click.Choice([one.value for one in Issuer]), help="Who issued the voucher.")
+@click.option("--provider", type=choice(Issuer), help="Who issued the voucher.")
 @click.option(
     "--value", type=AmountType(), help="What the voucher is worth, in rand, where its issuer does not say."
 )
@@ -117,20 +114,8 @@ def _read_pin() -> str:
 
 @topup.command("list")
 @click.option("--account", "account_id", type=ACCOUNT_ID, help="Only this account's.")
-@click.option(
-    "--state",
-    "states",
-    type=click.Choice([one.value for one in TopUpState]),
-    multiple=True,
-    help="Can be repeated.",
-)
-@click.option(
-    "--method",
-    "methods",
-    type=click.Choice([one.value for one in Method]),
-    multiple=True,
-    help="Can be repeated.",
-)
+@click.option("--state", "states", type=choice(TopUpState), multiple=True, help="Can be repeated.")
+@click.option("--method", "methods", type=choice(Method), multiple=True, help="Can be repeated.")
 @click.option("--limit", type=click.IntRange(1, LIST_MAX), default=100, show_default=True)
 @database_command
 async def topup_list(

@@ -71,35 +71,24 @@ SQL_PAID_LATE: Final = _walk(
 )
 
 
-async def list_all(
-    connection: Connection, count_max: int, before: TopUpId = LAST
+async def list_page(
+    connection: Connection, part: str, count_max: int, before: TopUpId = LAST
 ) -> tuple[Sequence[ListedTopUp], bool]:
-    """Return all top-ups, newest first, and whether there are older ones."""
-    rows = await SQL_ALL.rows(connection, before=before, count_max=count_max + 1)
-    return _listed(rows, count_max)
+    """Return top-ups, newest first, and whether there are older ones.
+
+    They are `all`, those in one state, or as `late` those that were paid after they had ended.
+    """
+    page = {"before": before, "count_max": count_max + 1}
+    if part == "all":
+        rows = await SQL_ALL.rows(connection, **page)
+    elif part == "late":
+        rows = await SQL_PAID_LATE.rows(connection, **page)
+    else:
+        rows = await SQL_OF_STATE.rows(connection, state=TopUpState(part), **page)
+    return [_listed(row) for row in rows[:count_max]], len(rows) > count_max
 
 
-async def list_of_state(
-    connection: Connection, state: TopUpState, count_max: int, before: TopUpId = LAST
-) -> tuple[Sequence[ListedTopUp], bool]:
-    """Return top-ups in one state, newest first, and whether there are older ones."""
-    rows = await SQL_OF_STATE.rows(connection, state=state, before=before, count_max=count_max + 1)
-    return _listed(rows, count_max)
-
-
-async def list_paid_late(
-    connection: Connection, count_max: int, before: TopUpId = LAST
-) -> tuple[Sequence[ListedTopUp], bool]:
-    """Return top-ups that were paid after they had ended, newest first, and whether there are older ones."""
-    rows = await SQL_PAID_LATE.rows(connection, before=before, count_max=count_max + 1)
-    return _listed(rows, count_max)
-
-
-def _listed(rows: Sequence[asyncpg.Record], count_max: int) -> tuple[Sequence[ListedTopUp], bool]:
-    return [_one(row) for row in rows[:count_max]], len(rows) > count_max
-
-
-def _one(row: asyncpg.Record) -> ListedTopUp:
+def _listed(row: asyncpg.Record) -> ListedTopUp:
     values = dict(row)
     values["method"] = Method(values["method"])
     values["state"] = TopUpState(values["state"])

@@ -84,9 +84,7 @@ async def start_paynow(
     async with database.transaction() as connection:
         if await _is_started(connection, account_id, top_up_id):
             return top_up_id
-        account = await accounts.find(connection, account_id)
-        if account is None:
-            raise OperatorError("There is no such account; `tumira account list` shows them.")
+        account = await _get_account(connection, account_id)
         number = None
         if wallet.needs_phone:
             given = phone or account.phone
@@ -110,6 +108,13 @@ async def start_paynow(
             ),
         )
     return top_up_id
+
+
+async def _get_account(connection: Connection, account_id: AccountId) -> Account:
+    account = await accounts.find(connection, account_id)
+    if account is None:
+        raise OperatorError("There is no such account; `tumira account list` shows them.")
+    return account
 
 
 async def _is_started(connection: Connection, account_id: AccountId, top_up_id: TopUpId) -> bool:
@@ -157,8 +162,7 @@ async def start_usdt(database: Database, payments: Payments, account_id: Account
         raise OperatorError("USDT is not set up here; TUMIRA_USDT_RPC_URLS and TUMIRA_USDT_XPUB do that.")
     key = read_xpub(payments.usdt.xpub)
     async with database.transaction() as connection:
-        if await accounts.find(connection, account_id) is None:
-            raise OperatorError("There is no such account; `tumira account list` shows them.")
+        await _get_account(connection, account_id)
         address = await _deposit_address(connection, key, account_id)
         return DepositAddress(with_checksum(address), await open_top_up(connection, account_id))
 
@@ -237,7 +241,9 @@ async def start_voucher(
         raise FieldError("provider", f"No {issuer.title} can be redeemed here; choose another way to pay.")
     number = read_pin(issuer, pin)
     if number is None:
-        raise FieldError("pin", _how_it_looks(issuer))
+        pin_of = f"The PIN of a {issuer.title} has {issuer.pin_length} digits"
+        form = "A code looks like TMR-XXXX-XXXX-XXXX-XXXX" if issuer is Issuer.OWN else pin_of
+        raise FieldError("pin", f"{form}; check it and try again.")
     if secret is None or payments.zar_rate is None:
         return await _redeem_own(database, account_id, top_up_id, number)
     rate, seal = payments.zar_rate, Seal(secret)
@@ -302,9 +308,7 @@ async def _redeem_own(database: Database, account_id: AccountId, top_up_id: TopU
 
 async def _check_tries(connection: Connection, account_id: AccountId) -> Account:
     """Return the account, unless it had too many bad vouchers lately."""
-    account = await accounts.find(connection, account_id)
-    if account is None:
-        raise OperatorError("There is no such account; `tumira account list` shows them.")
+    account = await _get_account(connection, account_id)
     wait = await vouchers.find_wait(connection, account_id, TRIES_MAX, TRIES_WINDOW)
     if wait is not None:
         minutes = max(1, math.ceil(wait.total_seconds() / 60))
@@ -342,12 +346,6 @@ async def _check_phone(
     if issuer.needs_phone or (phone or "").strip():
         raise FieldError("phone", "Give a number in South Africa, like +2782123xxxx; change is sent there.")
     return None
-
-
-def _how_it_looks(issuer: Issuer) -> str:
-    if issuer is Issuer.OWN:
-        return "A code looks like TMR-XXXX-XXXX-XXXX-XXXX; check it and try again."
-    return f"The PIN of a {issuer.title} has {issuer.pin_length} digits; check it and try again."
 
 
 def secret_of(payments: Payments, issuer: str) -> str | None:

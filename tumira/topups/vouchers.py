@@ -128,8 +128,7 @@ RETURNING 1
 
 async def mark_used(connection: Connection, voucher_id: VoucherId, top_up_id: TopUpId) -> bool:
     """Record which top-up used a voucher; False where it was used or voided before."""
-    marked = await SQL_MARK_USED.value(connection, voucher_id=voucher_id, top_up_id=top_up_id)
-    return marked is not None
+    return bool(await SQL_MARK_USED.rows(connection, voucher_id=voucher_id, top_up_id=top_up_id))
 
 
 SQL_MARK_VOID: Final = Statement("""
@@ -146,8 +145,7 @@ RETURNING 1
 
 async def mark_void(connection: Connection, voucher_id: VoucherId, *, note: str, voided_by: str) -> bool:
     """Void a voucher; False where it was used or voided before."""
-    marked = await SQL_MARK_VOID.value(connection, voucher_id=voucher_id, note=note, voided_by=voided_by)
-    return marked is not None
+    return bool(await SQL_MARK_VOID.rows(connection, voucher_id=voucher_id, note=note, voided_by=voided_by))
 
 
 SQL_FIND_WAIT: Final = Statement("""

@@ -15,6 +15,7 @@ from tests.support.identity.customers import words as read
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import Service, run_web
 from tests.support.sending.batchers import broken_promises
+from tests.topups.test_addresses import XPUB
 from tumira.core.ids import TOP_UP, TopUpId, new_id, read_id, write_id
 from tumira.topups.settle import settle
 from tumira.topups.states import ProviderAnswer
@@ -29,11 +30,6 @@ PAYNOW_URL: Final = "https://paynow.example"
 SECRET: Final = "flash-secret"
 PIN: Final = "1234567890123456"
 HOSTILE: Final = "\"><script>alert(1)</script><img src=x onerror=alert(1)>{{ 99 * 99 * 99 }}'"
-# Of the phrase that all developers know; it guards nothing.
-XPUB: Final = (
-    "xpub6Ce9NcJvTk36xtLSrJLZqE7wtgA5deCeYs7rSQtreh4cj6ByPtrg9sD7V2FNFLPnf8heNP3FGkeV9qwfzvZNSd54JoNXVsXFY"
-    "SYwHsnJxqP"
-)
 ENVIRONMENT: Final = {
     "TUMIRA_PAYNOW_URL": PAYNOW_URL,
     "TUMIRA_PAYNOW_ID": "1201",

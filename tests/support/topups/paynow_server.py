@@ -20,7 +20,7 @@ import hashlib
 import itertools
 import threading
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -28,7 +28,7 @@ from decimal import Decimal
 from enum import Enum, auto
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 from uuid import uuid4
 
@@ -54,6 +54,7 @@ _PAGE: Final = """<!doctype html><html lang="en"><title>Paynow</title><h1>Pay US
 <button name="status" value="Cancelled">Cancel</button></form></html>"""
 
 Pairs = list[tuple[str, str]]
+Found = TypeVar("Found")
 
 
 class Call(Enum):
@@ -177,26 +178,25 @@ class PaynowServer:
     def count(self, call: Call) -> int:
         return sum(1 for one, _ in self.calls if one is call)
 
-    def wait_for_payment(self, reference: str | None = None, timeout_s: float = WAIT_S) -> Payment:
-        def found() -> list[Payment]:
+    def wait_for_payment(self, reference: str | None = None) -> Payment:
+        def begun() -> Sequence[Payment]:
             return self.payments if reference is None else self.of(reference)
 
-        with self._changed:
-            assert self._changed.wait_for(found, timeout_s), "nobody began to pay"
-            return found()[-1]
+        return self._wait(begun, "nobody began to pay")[-1]
 
-    def wait_for_call(self, call: Call, count: int = 1, timeout_s: float = WAIT_S) -> None:
-        with self._changed:
-            came = self._changed.wait_for(lambda: self.count(call) >= count, timeout_s)
-            assert came, f"{self.count(call)} of {count} calls came"
+    def wait_for_call(self, call: Call, count: int = 1) -> None:
+        self._wait(lambda: self.calls if self.count(call) >= count else (), f"fewer than {count} calls came")
 
-    def wait_for_notice(self, reference: str, status: str, timeout_s: float = WAIT_S) -> Notice:
-        def found() -> list[Notice]:
+    def wait_for_notice(self, reference: str, status: str) -> Notice:
+        def told() -> Sequence[Notice]:
             return [one for one in self.notices if (one.reference, one.status) == (reference, status)]
 
+        return self._wait(told, f"no notice of {status} was told")[-1]
+
+    def _wait(self, found: Callable[[], Sequence[Found]], complaint: str) -> Sequence[Found]:
         with self._changed:
-            assert self._changed.wait_for(found, timeout_s), f"no notice of {status} was told"
-            return found()[-1]
+            assert self._changed.wait_for(found, WAIT_S), complaint
+            return found()
 
     def move(self, payment: Payment, status: str) -> None:
         with self._changed:

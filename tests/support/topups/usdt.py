@@ -8,7 +8,8 @@ from decimal import Decimal
 from typing import Final, Generic, TypeVar
 
 from tests.support.postgres.databases import clone
-from tests.support.processes.service import new_caller
+from tests.support.processes.service import new_account
+from tests.support.sending.batchers import broken_promises
 from tests.support.topups.chain import CHAIN_ID, LocalChain
 from tests.support.topups.chain_behaviours import Behaviour, FakeProvider, run_provider
 from tests.support.topups.fake_chain import FakeChain
@@ -16,8 +17,6 @@ from tests.topups.test_addresses import XPUB
 from tumira.accounts import store as accounts
 from tumira.core.ids import AccountId, TopUpId
 from tumira.core.settings.payments import Payments, Usdt
-from tumira.operations.audit import runs
-from tumira.operations.audit.checks import CHECKS
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
 from tumira.topups.start import start_usdt
@@ -51,9 +50,9 @@ class World(Generic[Chain]):
     watchers: dict[Usdt, ChainWatcher] = field(default_factory=dict)
 
     async def customer(self) -> Customer:
-        caller = await new_caller(self.database.url, balance="0")
-        started = await start_usdt(self.database, Payments(usdt=self.settings), caller.id)
-        return Customer(caller.id, started.address, started.top_up_id)
+        account_id = await new_account(self.database)
+        started = await start_usdt(self.database, Payments(usdt=self.settings), account_id)
+        return Customer(account_id, started.address, started.top_up_id)
 
     @asynccontextmanager
     async def watcher(self, settings: Usdt | None = None) -> AsyncIterator[ChainWatcher]:
@@ -101,9 +100,7 @@ class World(Generic[Chain]):
         self.second.behaviours[:] = second
 
     async def check(self) -> None:
-        async with runs.snapshot(self.database) as connection:
-            findings = [await runs.run_check(connection, check) for check in CHECKS]
-        assert [finding for finding in findings if finding.rows] == []
+        assert await broken_promises(self.database) == []
 
     async def close(self) -> None:
         for watcher in self.watchers.values():

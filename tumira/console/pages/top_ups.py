@@ -133,12 +133,7 @@ async def show_top_ups(session: OperatorSession) -> Response:
 
 
 async def _part(connection: Connection, key: str, count_max: int, before: TopUpId) -> TopUpsPart:
-    if key == "late":
-        found, has_more = await top_up_lists.list_paid_late(connection, count_max, before)
-    elif key == "all":
-        found, has_more = await top_up_lists.list_all(connection, count_max, before)
-    else:
-        found, has_more = await top_up_lists.list_of_state(connection, TopUpState(key), count_max, before)
+    found, has_more = await top_up_lists.list_page(connection, key, count_max, before)
     more = f"{TOP_UPS}?show={key}&before={write_id(TOP_UP, found[-1].id)}" if has_more else None
     return TopUpsPart(key, PARTS[key], found, more)
 
