@@ -1,7 +1,7 @@
 """Notices to owners and operators about changes of their access."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import httpx
@@ -16,6 +16,7 @@ from tests.support.identity.people import (
     goes_to,
     new_browser,
     pass_time,
+    run_behind_proxy,
     set_password,
     sign_up,
     texts_to,
@@ -32,6 +33,13 @@ from tumira.pricing.segments import Encoding, measure
 NEW: Final = "another good password"
 CLI: Final = Actor("cli:test")
 SETTINGS: Final = "/dashboard/settings"
+
+
+@pytest.fixture(scope="module")
+def service(server_url: str) -> Iterator[Service]:
+    """Give a running service in which everybody comes from an address of their own."""
+    with run_behind_proxy(server_url) as running:
+        yield running
 
 
 @pytest.fixture
