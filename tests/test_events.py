@@ -15,8 +15,8 @@ from tumira.core.ids import AccountId
 from tumira.events import Event, NewEvent, record_events
 from tumira.postgres.pool import Database
 
-WRITERS: Final = 8
-EVENTS: Final = 10_000
+WRITERS: Final = 6
+EVENTS: Final = 2_000
 GROUP_MAX: Final = 40
 PAGE: Final = 97
 
@@ -72,7 +72,7 @@ async def read(
         await asyncio.sleep(0)
 
 
-async def test_ten_thousand_events_of_parallel_writers_are_read_without_a_hole_while_they_are_written(
+async def test_events_of_parallel_writers_are_read_without_a_hole_while_they_are_written(
     database: Database,
 ) -> None:
     account_ids = await open_accounts(database, 3)

@@ -5,7 +5,7 @@ from itertools import pairwise
 from uuid import RFC_4122, UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tumira.core.ids import (
@@ -30,30 +30,24 @@ DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 
 prefixes = st.sampled_from([ACCOUNT, KEY, BATCH, MESSAGE, REQUEST, TEMPLATE])
 uuids = st.uuids()
-moments = st.integers(0, (1 << 48) - 1)
 
 
-@settings(deadline=None)
-@given(prefixes, uuids)
-def test_an_id_is_read_as_it_was_written(prefix: str, identifier: UUID) -> None:
-    text = write_id(prefix, identifier)
-    assert read_id(prefix, text) == identifier
+@given(prefixes, uuids, uuids)
+def test_an_id_is_read_as_it_was_written_and_sorts_alike(prefix: str, one: UUID, two: UUID) -> None:
+    text = write_id(prefix, one)
+    assert read_id(prefix, text) == one
     assert text.startswith(prefix)
     assert len(text) == len(prefix) + 26
+    assert (text < write_id(prefix, two)) == (one < two)
 
 
-@settings(deadline=None)
-@given(st.text(alphabet=DIGITS, min_size=26, max_size=26))
-def test_an_id_has_one_spelling(digits: str) -> None:
+@given(st.text(alphabet=DIGITS, min_size=26, max_size=26), st.text(max_size=40))
+def test_an_id_has_one_spelling_and_no_text_makes_its_reading_fail(digits: str, text: str) -> None:
     identifier = read_id(MESSAGE, MESSAGE + digits)
     if identifier is not None:
         assert write_id(MESSAGE, identifier) == MESSAGE + digits
-
-
-@settings(deadline=None)
-@given(uuids, uuids)
-def test_written_ids_sort_as_the_ids_do(one: UUID, two: UUID) -> None:
-    assert (write_id(BATCH, one) < write_id(BATCH, two)) == (one < two)
+    read_id(MESSAGE, text)
+    read_id(MESSAGE, MESSAGE + text)
 
 
 @pytest.mark.parametrize(
@@ -76,17 +70,11 @@ GOOD = "msg_" + "0" * 25 + "a"
         GOOD + "0",
         GOOD[4:],
         GOOD.upper(),
-        GOOD[:-1] + "A",
         "bat_" + GOOD[4:],
-        "MSG_" + GOOD[4:],
-        "msg-" + GOOD[4:],
         *(GOOD[:-1] + letter for letter in "ilou-_ \n\0"),
-        " " + GOOD[1:],
         GOOD[:-1] + "\N{ARABIC-INDIC DIGIT THREE}",
         GOOD[:-1] + "\N{FULLWIDTH LATIN SMALL LETTER A}",
         "msg_" + "8" + "0" * 25,
-        "msg_" + "z" * 26,
-        "msg_" + "-" + "0" * 25,
         str(UUID(int=10)),
     ],
 )
@@ -95,36 +83,12 @@ def test_a_misspelt_id_names_nothing(text: str) -> None:
     assert read_id(MESSAGE, text) is None
 
 
-@settings(deadline=None)
-@given(st.text(max_size=40))
-def test_no_text_makes_the_reading_of_an_id_fail(text: str) -> None:
-    read_id(MESSAGE, text)
-    read_id(MESSAGE, MESSAGE + text)
-
-
-@settings(deadline=None)
-@given(moments)
-def test_a_new_id_is_of_version_7_and_bears_its_moment(at_ms: int) -> None:
-    identifier = new_id(at_ms)
-    assert identifier.version == 7
-    assert identifier.variant == RFC_4122
-    assert identifier.int >> 80 == at_ms
-
-
-@settings(deadline=None)
-@given(st.integers(0, (1 << 48) - 2))
-def test_the_ids_of_a_moment_lie_between_its_bound_and_that_of_the_next(at_ms: int) -> None:
-    assert first_id(at_ms) <= new_id(at_ms) < first_id(at_ms + 1)
-
-
-@settings(deadline=None)
-@given(moments, st.integers(1, 50))
-def test_the_ids_of_messages_are_of_version_7_and_bear_the_moment_of_their_batch(
-    at_ms: int, count: int
-) -> None:
-    for identifier in message_ids(BatchId(new_id(at_ms)), count):
-        assert identifier.version == 7
-        assert identifier.variant == RFC_4122
+@given(st.integers(0, (1 << 48) - 2), st.integers(1, 50))
+def test_ids_are_of_version_7_and_bear_their_moment(at_ms: int, count: int) -> None:
+    batch_id = BatchId(new_id(at_ms))
+    assert first_id(at_ms) <= batch_id < first_id(at_ms + 1)
+    for identifier in (batch_id, *message_ids(batch_id, count)):
+        assert (identifier.version, identifier.variant) == (7, RFC_4122)
         assert identifier.int >> 80 == at_ms
 
 

@@ -27,25 +27,17 @@ def test_a_program_on_this_machine_is_local(peer: str, own: str, host: bytes) ->
     assert is_local(peer, own, "1.1", [(b"accept", b"*/*"), (b"host", host)])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        b"forwarded",
-        b"via",
-        b"x-real-ip",
-        b"x-forwarded-for",
-        b"x-forwarded-proto",
-        b"x-forwarded-host",
-        b"x-forwarded-server",
-        b"x-forwarded",
-        b"cf-connecting-ip",
-        b"true-client-ip",
-        b"x-original-forwarded-for",
-    ],
+PROXY_HEADERS: Final = (
+    *(b"forwarded", b"via", b"x-real-ip", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"),
+    *(b"x-forwarded-server", b"x-forwarded", b"cf-connecting-ip", b"true-client-ip"),
+    b"x-original-forwarded-for",
 )
-@pytest.mark.parametrize("value", [b"", b"127.0.0.1", b"for=127.0.0.1"])
-def test_what_came_through_a_proxy_is_not_local(name: bytes, value: bytes) -> None:
-    assert not is_local("127.0.0.1", "127.0.0.1", "1.1", [HOST, (name, value)])
+
+
+@pytest.mark.parametrize("name", PROXY_HEADERS)
+def test_what_came_through_a_proxy_is_not_local(name: bytes) -> None:
+    for value in (b"", b"127.0.0.1", b"for=127.0.0.1"):
+        assert not is_local("127.0.0.1", "127.0.0.1", "1.1", [HOST, (name, value)])
 
 
 def test_a_proxy_that_says_nothing_is_known_by_its_protocol() -> None:

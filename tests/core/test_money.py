@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tumira.core import money
@@ -64,13 +64,11 @@ def test_anything_but_a_plain_amount_is_not_read(text: str) -> None:
     assert money.parse(text) is None
 
 
-@settings(deadline=None)
 @given(amounts)
 def test_what_is_written_is_read_back(amount: Decimal) -> None:
     assert money.parse(money.write(amount)) == amount
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="0123456789.-+eE \N{ARABIC-INDIC DIGIT FIVE}", max_size=20))
 def test_what_is_read_is_an_amount_that_can_be_written(text: str) -> None:
     amount = money.parse(text)
