@@ -73,7 +73,7 @@ def test_spans_name_parents_that_another_process_made() -> None:
     batch_id = BatchId(new_id(NOW_MS))
     first, second = message_ids(batch_id, 2)
     accept = traces.accepted(batch_id, 1, 2, {})
-    hand_over = traces.handed_over(first, 3, 4, {})
+    hand_over = traces.submitted(first, 3, 4, {})
     receipt = traces.received(first, 4, 5, {})
     event_id, endpoint_id = new_id(NOW_MS), new_id(NOW_MS)
 
@@ -87,7 +87,7 @@ def test_spans_name_parents_that_another_process_made() -> None:
     assert told("message.delivered").parent_id == receipt.span_id
     assert told("message.failed").parent_id == told("batch.completed").parent_id == accept.span_id
     assert told("message.delivered").span_id != told("message.delivered", tries=2).span_id
-    assert traces.handed_over(second, 3, 4, {}).span_id != hand_over.span_id
+    assert traces.submitted(second, 3, 4, {}).span_id != hand_over.span_id
     assert {accept.trace_id} == {one.trace_id for one in (hand_over, receipt, told("message.sent"))}
     assert (len(accept.trace_id), len(accept.span_id)) == (32, 16)
 

@@ -47,13 +47,14 @@ SCALE: Final = 1 << 32
 _NS_PER_MS: Final = 1_000_000
 
 ACCEPT: Final = "accept"
-HAND_OVER: Final = "hand-over"
+# The name under which collectors know it.
+SUBMISSION: Final = "hand-over"
 RECEIPT: Final = "receipt"
 WEBHOOK: Final = "webhook"
 
 # The step that an event reports; other events may happen without a carrier.
 _TOLD_STEP: Final[Mapping[str, str]] = {
-    "message.sent": HAND_OVER,
+    "message.sent": SUBMISSION,
     "message.delivered": RECEIPT,
     "message.undelivered": RECEIPT,
 }
@@ -109,33 +110,18 @@ def accepted(batch_id: UUID, start_ns: int, end_ns: int, attributes: Mapping[str
     return Span(trace.hex, _name(ACCEPT, trace), "", ACCEPT, SpanKind.SERVER, start_ns, end_ns, named)
 
 
-def handed_over(message_id: UUID, start_ns: int, end_ns: int, attributes: Mapping[str, Value]) -> Span:
+def submitted(message_id: UUID, start_ns: int, end_ns: int, attributes: Mapping[str, Value]) -> Span:
     """Return the submission to a carrier, from the claim to the carrier's last answer."""
     trace = trace_of(message_id)
-    return Span(
-        trace.hex,
-        _name(HAND_OVER, message_id),
-        _name(ACCEPT, trace),
-        HAND_OVER,
-        SpanKind.CLIENT,
-        start_ns,
-        end_ns,
-        attributes,
-    )
+    own, parent = _name(SUBMISSION, message_id), _name(ACCEPT, trace)
+    return Span(trace.hex, own, parent, SUBMISSION, SpanKind.CLIENT, start_ns, end_ns, attributes)
 
 
 def received(message_id: UUID, start_ns: int, end_ns: int, attributes: Mapping[str, Value]) -> Span:
     """Return the wait for the receipt, from the submission on."""
-    return Span(
-        trace_of(message_id).hex,
-        _name(RECEIPT, message_id),
-        _name(HAND_OVER, message_id),
-        RECEIPT,
-        SpanKind.CONSUMER,
-        start_ns,
-        end_ns,
-        attributes,
-    )
+    trace = trace_of(message_id)
+    own, parent = _name(RECEIPT, message_id), _name(SUBMISSION, message_id)
+    return Span(trace.hex, own, parent, RECEIPT, SpanKind.CONSUMER, start_ns, end_ns, attributes)
 
 
 def told(

@@ -78,7 +78,7 @@ class Observer:
                 "tumira.segments": claimed.segments,
             }
             start_ns, end_ns = traces.nanoseconds(start_ms), traces.nanoseconds(now_ms)
-            self._tracer.add(traces.handed_over(claimed.id, start_ns, end_ns, about))
+            self._tracer.add(traces.submitted(claimed.id, start_ns, end_ns, about))
 
     def not_taken(self, carrier_id: int, claimed: ClaimedMessage, answer: str = NO_ANSWER) -> None:
         self._count((carrier_id, network_of(claimed.recipient, claimed.country), claimed.country, answer))

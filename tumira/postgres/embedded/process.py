@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tumira.core.errors import OperatorError, TemporaryOperatorError
 from tumira.postgres.embedded.files import (
@@ -186,6 +186,16 @@ def _gone_within(seconds: float, cluster: Path, heed: Heed) -> bool:
     return True
 
 
+def _as_server(user: ServerUser) -> dict[str, Any]:
+    """Return how a program of PostgreSQL is started: as the server's user, in a session of its own.
+
+    Ctrl-C goes to the terminal's foreground group, and the server must outlive the work that it interrupts.
+    """
+    # The caller's directory may be closed to the server's user.
+    common: dict[str, Any] = {"cwd": "/", "env": _ENVIRONMENT, "start_new_session": True, "umask": 0o077}
+    return common | ({"user": user.uid, "group": user.gid, "extra_groups": []} if user.switched else {})
+
+
 def run(
     user: ServerUser, command: Sequence[str | Path], script: str = "", heed: Heed = go_on
 ) -> subprocess.CompletedProcess[str]:
@@ -196,14 +206,7 @@ def run(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # The caller's directory may be closed to the server's user.
-        cwd="/",
-        env=_ENVIRONMENT,
-        start_new_session=True,
-        umask=0o077,
-        user=user.uid if user.switched else None,
-        group=user.gid if user.switched else None,
-        extra_groups=[] if user.switched else None,
+        **_as_server(user),
         preexec_fn=end_with_parent(signal.SIGKILL),  # noqa: PLW1509 - it neither imports nor takes a lock
     ) as program:
         try:
@@ -271,15 +274,7 @@ def launch(place: Place, user: ServerUser, command: Sequence[str | Path]) -> sub
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            cwd="/",
-            env=_ENVIRONMENT,
-            # A session of its own: Ctrl-C goes to the terminal's foreground group, and the server must
-            # outlive the work that it interrupts.
-            start_new_session=True,
-            umask=0o077,
-            user=user.uid if user.switched else None,
-            group=user.gid if user.switched else None,
-            extra_groups=[] if user.switched else None,
+            **_as_server(user),
             # SIGINT is PostgreSQL's fast shutdown: open transactions are rolled back and a checkpoint is
             # written, so the next start needs no recovery. After SIGQUIT it always would.
             preexec_fn=end_with_parent(signal.SIGINT),  # noqa: PLW1509 - it neither imports nor takes a lock
