@@ -14,13 +14,12 @@ from tumira.sending.daily_totals import Day
 DAYS: Final = 30
 KINDS: Final = ("delivered", "failed", "unconfirmed", "waiting")
 
-_WIDTH: Final = 360.0
-_HEIGHT: Final = 180.0
-# Around the bars there is room for a figure on the left, half of one above, and the days below.
-_LEFT: Final = 32.0
-_TOP: Final = 8.0
-_BOTTOM: Final = 160.0
-_LABELS_Y: Final = 175.0
+# As in the template. Around the bars there is room for a figure on the left, half of one above, and the days
+# below.
+WIDTH: Final = 360
+LEFT: Final = 32
+BOTTOM: Final = 160
+_TOP: Final = 8
 _BAR_SHARE: Final = 0.75
 # One failed message among thousands is still to be seen.
 _PART_MIN: Final = 1.0
@@ -50,7 +49,7 @@ class DayTotals:
 
 @dataclass(frozen=True, slots=True)
 class Rect:
-    """A part of a bar; `kind`, its class, is `delivered`, `failed`, `unconfirmed` or `waiting`."""
+    """A part of a bar; `kind` is its class."""
 
     kind: str
     x: str
@@ -72,44 +71,18 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
-    """A horizontal line, from `Chart.left` to `Chart.right` at `y`, and the figure to the left of it.
-
-    The text goes to (`label_x`, `y`) with `text-anchor="end"` and `dominant-baseline="middle"`.
-    """
-
-    y: str
-    label_x: str
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class DayLabel:
-    """A day's name below its bar; the text goes to (`x`, `y`) with `text-anchor` as `anchor` says."""
-
-    x: str
-    y: str
-    label: str
-    anchor: str
-
-
-@dataclass(frozen=True, slots=True)
 class Chart:
     """All that the drawing needs.
 
-    `view_box` is the attribute of the `<svg>`; `left`, `right` and `bottom` are where the lines of the ticks
-    begin and end and where the bars stand. `ticks` go up from zero, `bars` and `labels` from the oldest day
-    to today. `summary` says in a sentence what is to be seen, for the name of the image. `is_empty` is for
-    days without any message: then there is only the line at zero, and the page should say so in words.
+    `ticks` are the heights of the horizontal lines with their figures, from zero up. `bars` and `labels` go
+    from the oldest day to today; a label has the place of its text, the day's name and the text's anchor.
+    `summary` says in a sentence what is to be seen, for the name of the image. Where `is_empty`, there is
+    only the line at zero, and the page should say so in words.
     """
 
-    view_box: str
-    left: str
-    right: str
-    bottom: str
-    ticks: Sequence[Tick]
+    ticks: Sequence[tuple[str, str]]
     bars: Sequence[Bar]
-    labels: Sequence[DayLabel]
+    labels: Sequence[tuple[str, str, str]]
     summary: str
     is_empty: bool
 
@@ -135,23 +108,21 @@ def bars(days: Sequence[DayTotals], today: date) -> Chart:
     highest = max(one.total for one in totals)
     step = _step(highest)
     steps = -(-highest // step)
-    scale = (_BOTTOM - _TOP) / (steps * step) if steps else 0.0
-    pitch = (_WIDTH - _LEFT) / DAYS
+    scale = (BOTTOM - _TOP) / (steps * step) if steps else 0.0
+    pitch = (WIDTH - LEFT) / DAYS
     return Chart(
-        view_box=f"0 0 {_short(_WIDTH)} {_short(_HEIGHT)}",
-        left=_short(_LEFT),
-        right=_short(_WIDTH),
-        bottom=_short(_BOTTOM),
         ticks=[
-            Tick(_short(_BOTTOM - count * scale), _short(_LEFT - 4), _figure(count))
-            for count in range(0, steps * step + 1, step)
+            (_short(BOTTOM - count * scale), _figure(count)) for count in range(0, steps * step + 1, step)
         ],
         bars=[
-            Bar(one, _title(one), _rects(one, _LEFT + pitch * place, pitch, scale))
+            Bar(one, _title(one), _rects(one, LEFT + pitch * place, pitch, scale))
             for place, one in enumerate(totals)
         ],
         labels=[
-            _day_label(day, _LEFT + pitch * place, pitch, is_last=place == DAYS - 1)
+            # Today's would run out of the picture if it stood in the middle of its bar.
+            (_short(WIDTH), _name(day), "end")
+            if place == DAYS - 1
+            else (_short(LEFT + pitch * (place + 0.5)), _name(day), "middle")
             for place, day in enumerate(shown)
             if (DAYS - 1 - place) % _LABEL_EVERY == 0
         ],
@@ -182,19 +153,13 @@ def _rects(totals: DayTotals, left: float, pitch: float, scale: float) -> Sequen
     rects = []
     width = pitch * _BAR_SHARE
     x = left + (pitch - width) / 2
-    bottom = _BOTTOM
+    bottom = float(BOTTOM)
     for kind, height in heights.items():
         # Edges are rounded, not heights, so that parts neither overlap nor leave a gap.
         low, high = round(bottom, 1), round(bottom - height, 1)
         rects.append(Rect(kind, _short(x), _short(high), _short(width), _short(low - high)))
         bottom -= height
     return rects
-
-
-def _day_label(day: date, left: float, pitch: float, *, is_last: bool) -> DayLabel:
-    # Today's would run out of the picture if it stood in the middle of its bar.
-    x = left + pitch if is_last else left + pitch / 2
-    return DayLabel(_short(x), _short(_LABELS_Y), _name(day), "end" if is_last else "middle")
 
 
 def _title(totals: DayTotals) -> str:

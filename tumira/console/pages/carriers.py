@@ -61,14 +61,10 @@ WORDS: Final[Mapping[CarrierHealth, str]] = {
     CarrierHealth.DOWN: "There is no connection.",
     CarrierHealth.NO_WORKER: "No worker holds a connection.",
 }
-# Their words are also those of the binds.
+# Those of carriers and of their binds that are not failing.
 BADGES: Final[Mapping[str, str]] = {
     CarrierHealth.WELL: "delivered",
     CarrierHealth.THROTTLED: "unconfirmed",
-    CarrierHealth.FAILING: "failed",
-    CarrierHealth.SILENT: "failed",
-    CarrierHealth.DOWN: "failed",
-    CarrierHealth.NO_WORKER: "failed",
     BindState.BOUND: "delivered",
     BindState.CONNECTING: "unconfirmed",
 }
