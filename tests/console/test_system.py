@@ -1,17 +1,17 @@
 """The system page, the heartbeat of nodes, audits and operators."""
 
 import asyncio
-import html
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import asyncpg
-import pytest
+import httpx
 
-from tests.support.identity.operators import OperatorBrowser, new_operator
+from tests.support.console.operators import ACTOR, walk
+from tests.support.identity.customers import words
 from tests.support.identity.people import alert, at_once, count, goes_to, new_browser, new_phone
-from tests.support.postgres.databases import clone, complete
+from tests.support.postgres.databases import complete
 from tests.support.processes.service import Service
 from tumira import VERSION, audit_log
 from tumira.audit_log import Actor
@@ -30,15 +30,10 @@ TASK: Final = {task.name: task for task in MAINTENANCE_TASKS}
 WAIT_TRIES: Final = 2_000
 
 
-@pytest.fixture(scope="module")
-def admin(service: Service) -> OperatorBrowser:
-    return new_operator(service, name="Sipho System")
-
-
-def shown(admin: OperatorBrowser, path: str = SYSTEM) -> str:
-    page = admin.browser.get(path)
+def shown(admin: httpx.Client, path: str = SYSTEM) -> str:
+    page = admin.get(path)
     assert page.status_code == 200
-    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page.text)).split())
+    return words(page.text)
 
 
 def finish_all(service: Service) -> None:
@@ -47,7 +42,7 @@ def finish_all(service: Service) -> None:
     )
 
 
-def test_version_database_and_steps_are_shown(service: Service, admin: OperatorBrowser) -> None:
+def test_version_database_and_steps_are_shown(service: Service, admin: httpx.Client) -> None:
     page = shown(admin)
     assert f"Version {VERSION}" in page
     assert "all applied" in page
@@ -62,102 +57,65 @@ def test_version_database_and_steps_are_shown(service: Service, admin: OperatorB
     service.sql("DELETE FROM workers")
 
 
-def test_a_web_process_says_that_it_lives_until_it_ends(service: Service, admin: OperatorBrowser) -> None:
-    async def has_beaten_twice(database: Database, node: str) -> bool:
-        async with database.connection() as connection:
-            return bool(
-                await connection.fetchval("SELECT seen_at > started_at FROM nodes WHERE id = $1", node)
-            )
-
+def test_a_web_process_says_that_it_lives_until_it_ends(service: Service, admin: httpx.Client) -> None:
     async def live(database: Database) -> tuple[str, str]:
         async with heartbeat(database, every_s=0.01) as node:
             for _ in range(WAIT_TRIES):
-                if await has_beaten_twice(database, node):
-                    break
+                async with database.connection() as connection:
+                    beat = "SELECT seen_at > started_at FROM nodes WHERE id = $1"
+                    if await connection.fetchval(beat, node):
+                        break
                 await asyncio.sleep(0.01)
             return node, await asyncio.to_thread(shown, admin)
+
+    async def live_without_a_database() -> None:
+        async with heartbeat(Database("postgresql://nobody@127.0.0.1:1/nothing"), every_s=0.01):
+            await asyncio.sleep(0)
 
     service.sql("INSERT INTO nodes (id, version, seen_at) VALUES ('gone', '0', now() - interval '2 days')")
     node, page = service.run(live)
     assert re.search(rf"{node} {VERSION} .*? alive", page)
     assert not service.sql("SELECT FROM nodes WHERE id = ANY($1)", [node, "gone"])
+    complete(live_without_a_database())
 
 
-def test_a_process_lives_on_while_the_database_is_away() -> None:
-    async def live() -> None:
-        database = Database("postgresql://nobody@127.0.0.1:1/nothing")
-        async with heartbeat(database, every_s=0.01):
-            await asyncio.sleep(0)
-
-    complete(live())
-
-
-def test_an_audit_is_asked_for_run_by_a_worker_and_shown(service: Service, admin: OperatorBrowser) -> None:
+def test_an_audit_is_asked_for_run_by_a_worker_and_shown(service: Service, admin: httpx.Client) -> None:
     finish_all(service)
     before = count(service, "SELECT count(*) FROM audits")
-    answers = at_once([lambda: admin.browser.post(SYSTEM + "/audit")] * 4)
-    assert sorted(goes_to(one) or "" for one in answers) == [
-        SYSTEM + "?done=asked",
-        *[SYSTEM + "?done=waiting"] * 3,
-    ]
+    answers = at_once([lambda: admin.post(SYSTEM + "/audit")] * 4)
+    assert sorted(str(goes_to(one)).partition("=")[2] for one in answers) == ["asked"] + ["waiting"] * 3
     assert count(service, "SELECT count(*) FROM audits") == before + 1
-    assert "disabled" in admin.browser.get(SYSTEM).text
+    assert "disabled" in admin.get(SYSTEM).text
     assert service.run(runs.run_next)
     assert not service.run(runs.run_next)
     page = shown(admin)
     assert "Every promise holds" in page
-    assert "operator:Sipho System" in page
+    assert ACTOR in page
     (row,) = service.sql("SELECT * FROM audits ORDER BY id DESC LIMIT 1")
     assert row["asked_at"] <= row["started_at"] <= row["finished_at"]
     assert (row["broken"], row["problem"]) == ("{}", None)
-    noted = count(service, "SELECT count(*) FROM operator_changes WHERE what = 'audit asked for'")
-    assert noted == 1
+    assert count(service, "SELECT count(*) FROM operator_changes WHERE what = 'audit asked for'") == 1
 
 
-def test_what_is_broken_is_shown_with_its_rows(server_url: str) -> None:
-    async def break_and_audit(url: str) -> tuple[runs.Audit, str]:
-        database = Database(url, connections_max=3, settings=KEY_LOOKUPS)
-        try:
-            async with database.connection() as connection:
-                account = await connection.fetchval(
-                    "INSERT INTO accounts (id, phone, name, business, balance)"
-                    " VALUES (gen_random_uuid(), '+27821239998', 'x', 'x', 7) RETURNING id"
-                )
-            assert await runs.ask_audit(database, Actor("cli:test"))
-            assert await runs.run_next(database)
-            async with database.connection() as connection:
-                (found,) = await runs.list_latest(connection, 5)
-            return found, str(account)
-        finally:
-            await database.close()
-
-    with clone(server_url) as url:
-        found, account = complete(break_and_audit(url))
-    assert found.problem is None
-    assert found.broken is not None
-    assert list(found.broken) == ["balance"]
-    assert found.broken["balance"] == [{"account_id": account, "balance": "7.0000", "transfers": "0"}]
-
-
-def test_a_broken_result_is_shown_in_words(service: Service, admin: OperatorBrowser) -> None:
-    caller = service.open_account()
-    service.sql(
-        "INSERT INTO audits (asked_by, started_at, finished_at, broken) VALUES ('cli:test', now(), now(),"
-        """ '{"balance": [{"balance": "7.0000"}], "of an older version": []}')"""
+def test_what_is_broken_is_shown_with_its_rows(service: Service, admin: httpx.Client) -> None:
+    finish_all(service)
+    (broken,) = service.sql(
+        "INSERT INTO accounts (id, phone, name, business, balance)"
+        " VALUES (gen_random_uuid(), '+27821239998', 'x', 'x', 7) RETURNING id"
     )
-    service.sql(
-        "INSERT INTO ledger_proofs (account_id, broken_at) VALUES ($1, now())"
-        " ON CONFLICT (account_id) DO UPDATE SET broken_at = now()",
-        caller.id,
-    )
+    service.sql("INSERT INTO ledger_proofs (account_id, broken_at) VALUES ($1, now())", broken["id"])
+    assert service.run(runs.ask_audit, Actor("cli:test"))
+    assert service.run(runs.run_next)
+    # A promise of an older version may have had another name.
+    service.sql("UPDATE audits SET broken = broken || '{\"older\": []}' WHERE broken <> '{}'")
     page = shown(admin)
     assert "2 promises are broken" in page
     assert next(check.promise for check in CHECKS if check.name == "balance") in page
-    assert '{"balance": "7.0000"}' in page
+    assert f'{{"balance": "7.0000", "transfers": "0", "account_id": "{broken["id"]}"}}' in page
     assert "1 ledger does not come to the balance" in page
-    assert write_id(ACCOUNT, caller.id) in page
-    service.sql("UPDATE ledger_proofs SET broken_at = NULL")
-    service.sql("DELETE FROM audits WHERE asked_by = 'cli:test'")
+    assert write_id(ACCOUNT, broken["id"]) in page
+    for table in ("ledger_proofs WHERE account_id", "accounts WHERE id"):
+        service.sql(f"DELETE FROM {table} = $1", broken["id"])
 
 
 def test_two_workers_never_run_one_audit_and_a_dead_ones_is_begun_again(service: Service) -> None:
@@ -207,9 +165,7 @@ def test_a_worker_finds_what_was_asked_for_by_itself(service: Service) -> None:
     complete(work(service.url))
 
 
-def test_an_audit_that_takes_too_long_is_stopped_and_says_so(
-    service: Service, admin: OperatorBrowser
-) -> None:
+def test_an_audit_that_takes_too_long_is_stopped_and_says_so(service: Service, admin: httpx.Client) -> None:
     finish_all(service)
     assert service.run(runs.ask_audit, Actor("cli:test"))
     with service.holding("LOCK TABLE idempotency_keys IN ACCESS EXCLUSIVE MODE"):
@@ -224,7 +180,7 @@ def test_an_audit_that_takes_too_long_is_stopped_and_says_so(
     )
 
 
-def test_every_night_has_one_audit(service: Service) -> None:
+def test_every_night_has_one_audit_and_old_ones_are_forgotten(service: Service) -> None:
     finish_all(service)
     hour = (datetime.now(UTC) + timedelta(hours=2)).hour
     always, never = range(24), range(hour + 2, hour + 3)
@@ -241,84 +197,63 @@ def test_every_night_has_one_audit(service: Service) -> None:
     finish_all(service)
     # By the worker's own clock it is one hour or another; it never asks twice.
     assert service.run(run_task, TASK["ask for the nightly audit"]) == 0
-
-
-def test_old_audits_are_forgotten(service: Service) -> None:
-    task = TASK["forget old audits"]
     service.sql(
         "INSERT INTO audits (asked_by, asked_at, finished_at)"
         " SELECT 'old', now() - days * interval '1 day', now() FROM unnest(ARRAY[401, 399]) AS days"
     )
-    assert service.run(run_task, task) == 1
+    assert service.run(run_task, TASK["forget old audits"]) == 1
     assert count(service, "SELECT count(*) FROM audits WHERE asked_by = 'old'") == 1
     service.sql("DELETE FROM audits WHERE asked_by = 'old'")
 
 
 def test_an_operator_is_added_reset_and_removed_and_their_password_shown_once(
-    service: Service, admin: OperatorBrowser
+    service: Service, admin: httpx.Client
 ) -> None:
+    def password(page: httpx.Response) -> str:
+        (found,) = re.findall(r'<code id="password"[^>]*>([^<]+)</code>', page.text)
+        return str(found)
+
     phone = new_phone()
     form = {"name": "Nyasha New", "phone": phone, "role": "viewer"}
-    added = admin.browser.post(SYSTEM + "/operators", data=form)
-    password = _password(added.text)
-    assert password not in admin.browser.get(SYSTEM).text
+    given = password(admin.post(SYSTEM + "/operators", data=form))
+    assert given not in admin.get(SYSTEM).text
     assert "has not signed in yet" in shown(admin)
-    entered = new_browser(service).post("/operator/sign-in", data={"phone": phone, "password": password})
+    entered = new_browser(service).post("/operator/sign-in", data={"phone": phone, "password": given})
     assert goes_to(entered) == "/operator/set-up"
-    again = admin.browser.post(SYSTEM + "/operators", data=form)
+    again = admin.post(SYSTEM + "/operators", data=form)
     assert (again.status_code, "operator already" in alert(again)) == (422, True)
 
-    path = f"{SYSTEM}/operators/{_operator_id(service, phone)}"
-    renewed = _password(admin.browser.post(path + "/reset").text)
-    assert renewed != password
-    old = new_browser(service).post("/operator/sign-in", data={"phone": phone, "password": password})
-    assert old.status_code == 422
-    assert goes_to(admin.browser.post(path + "/remove")) == SYSTEM + "?done=removed"
-    assert admin.browser.post(path + "/remove").status_code == 404
-    assert admin.browser.post(path + "/reset").status_code == 404
-    gone = new_browser(service).post("/operator/sign-in", data={"phone": phone, "password": renewed})
-    assert gone.status_code == 422
-    whats = service.sql(
-        "SELECT what FROM operator_changes"
-        " WHERE actor = 'operator:Sipho System' AND position($1 IN detail) > 0 ORDER BY id",
-        phone,
-    )
-    assert [row["what"] for row in whats] == [
-        "operator added",
-        "operator's password reset",
-        "operator removed",
+    (row,) = service.sql("SELECT id FROM operators WHERE phone = $1", phone)
+    path = f"{SYSTEM}/operators/{write_id(OPERATOR, row['id'])}"
+    assert password(admin.post(path + "/reset")) != given
+    assert goes_to(admin.post(path + "/remove")) == SYSTEM + "?done=removed"
+    assert [admin.post(f"{path}/{what}").status_code for what in ("remove", "reset")] == [404, 404]
+    changes = "SELECT actor, what FROM operator_changes WHERE position($1 IN detail) > 0 ORDER BY id"
+    assert [tuple(change) for change in service.sql(changes, phone)] == [
+        (ACTOR, "operator added"),
+        (ACTOR, "operator's password reset"),
+        (ACTOR, "operator removed"),
     ]
 
 
-def _password(page: str) -> str:
-    found = re.search(r'<code id="password"[^>]*>([^<]+)</code>', page)
-    assert found is not None, page
-    return found[1]
-
-
-def _operator_id(service: Service, phone: str) -> str:
-    return write_id(OPERATOR, service.sql("SELECT id FROM operators WHERE phone = $1", phone)[0]["id"])
-
-
-def test_what_cannot_be_an_operator_is_refused(admin: OperatorBrowser) -> None:
+def test_what_cannot_be_an_operator_is_refused_and_no_operator_locks_themselves_out(
+    service: Service, admin: httpx.Client
+) -> None:
     for field, value in (("name", ""), ("name", "x" * 101), ("phone", "12"), ("role", "owner")):
         form = {"name": "Nobody", "phone": new_phone(), "role": "viewer", field: value}
-        refused = admin.browser.post(SYSTEM + "/operators", data=form)
+        refused = admin.post(SYSTEM + "/operators", data=form)
         assert refused.status_code == 422
         assert f'id="{field}-fault"' in refused.text
-
-
-def test_nobody_locks_themselves_out(service: Service, admin: OperatorBrowser) -> None:
-    path = f"{SYSTEM}/operators/{_operator_id(service, admin.phone)}"
+    (own,) = service.sql("SELECT id FROM operators WHERE name = 'Rudo Operator'")
     for what in ("reset", "remove"):
-        refused = admin.browser.post(f"{path}/{what}")
+        refused = admin.post(f"{SYSTEM}/operators/{write_id(OPERATOR, own['id'])}/{what}")
         assert (refused.status_code, "yourself" in refused.text) == (409, True)
-        assert admin.browser.post(f"{SYSTEM}/operators/x/{what}").status_code == 404
+        assert admin.post(f"{SYSTEM}/operators/x/{what}").status_code == 404
     shown(admin)
 
 
 def test_changes_go_on_without_gap_or_repetition_and_are_found_by_who_and_whose(
-    service: Service, admin: OperatorBrowser
+    service: Service, admin: httpx.Client
 ) -> None:
     mine, other = service.open_account(), service.open_account()
 
@@ -330,44 +265,27 @@ def test_changes_go_on_without_gap_or_repetition_and_are_found_by_who_and_whose(
                 await audit_log.record_by_operator(connection, actor, "something", f"n{number:03}", account)
 
     service.run(note)
-    assert _walk(admin, {})[:120] == [f"n{number:03}" for number in reversed(range(120))]
-    by_ann = [f"n{number:03}" for number in reversed(range(120)) if number % 2]
-    assert _walk(admin, {"actor": "cli:ann & co"}) == by_ann
-    mine_all = [f"n{number:03}" for number in reversed(range(120)) if number % 3 == 0]
-    assert _walk(admin, {"account": mine.account_id}) == mine_all
-    both = [f"n{number:03}" for number in reversed(range(120)) if number % 6 == 3]
-    assert _walk(admin, {"account": mine.account_id, "actor": "cli:ann & co"}) == both
+    for asked, wanted in (
+        ("", range(120)),
+        ("?actor=cli:ann+%26+co", range(1, 120, 2)),
+        (f"?account={mine.account_id}", range(0, 120, 3)),
+        (f"?account={mine.account_id}&actor=cli:ann+%26+co", range(3, 120, 6)),
+    ):
+        seen = walk(admin, CHANGES + asked, "Older of them", r'<span class="quiet">(n[0-9]{3})</span>')
+        assert seen[:120] == [f"n{number:03}" for number in reversed(wanted)]
     assert "Nothing was changed that fits" in shown(admin, CHANGES + "?actor=nobody")
     assert "Nothing was changed before that" in shown(admin, CHANGES + "?before=0")
-
-
-def _walk(admin: OperatorBrowser, asked: dict[str, str]) -> list[str]:
-    found: list[str] = []
-    page = admin.browser.get(CHANGES, params=asked)
-    for _ in range(20):
-        assert page.status_code == 200
-        found += re.findall(r'<span class="quiet">(n[0-9]{3})</span>', page.text)
-        older = re.search(r'href="([^"]+)"[^>]*>Older of them', page.text)
-        if older is None:
-            return found
-        page = admin.browser.get(html.unescape(older[1]))
-    raise AssertionError("the pages do not end")
-
-
-def test_odd_filters_do_no_harm(admin: OperatorBrowser) -> None:
-    wrong = admin.browser.get(CHANGES, params={"account": "me"})
+    wrong = admin.get(CHANGES, params={"account": "me"})
     assert (wrong.status_code, "no account's id" in alert(wrong)) == (422, True)
-    for asked in (
-        {"before": "x"},
-        {"before": "9" * 19},
-        {"before": "9" * 400},
-        {"before": "-1"},
-        {"before": "٣"},
-        {"actor": "\x00"},
-        {"actor": "x" * 5_000},
-        {"account": "acc_" + "0" * 26},
+    for query in (
+        "before=x",
+        "before=" + "9" * 400,
+        "before=-1",
+        "before=٣",
+        "actor=%00",
+        "actor=" + "x" * 5_000,
     ):
-        assert admin.browser.get(CHANGES, params=asked).status_code == 200, asked
+        assert admin.get(f"{CHANGES}?{query}").status_code == 200, query
 
 
 def test_a_size_is_written_with_few_figures() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from starlette.exceptions import HTTPException
@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from tumira.html import page as layout
 from tumira.html.cookies import TOKEN_MAX, Cookie
-from tumira.html.form_body import BODY_BYTES_MAX, FIELDS_MAX, FormBody, read_body, read_fields
+from tumira.html.form_body import BODY_BYTES_MAX, FIELDS_MAX, read_body, read_fields
 from tumira.html.guards import address_of, refuse_foreign_writes
 from tumira.html.page import Assets, Templates, asset_route
 from tumira.html.tables import neutral, write_rows
@@ -86,34 +86,24 @@ def test_a_write_from_our_own_pages_is_let_through(headers: Mapping[str, str]) -
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
         {"Sec-Fetch-Site": ""},
-        {"Sec-Fetch-Site": "Same-Origin"},
         {"Sec-Fetch-Site": "same-origin, cross-site"},
         {"Sec-Fetch-Site": "cross-site", "Origin": "https://tumira.example"},
-        {"Sec-Fetch-Site": "same-site", "Origin": "https://shop.tumira.example"},
         {"Origin": ""},
         {"Origin": "null"},
-        {"Origin": "https://evil.example"},
         {"Origin": "https://tumira.example:8443"},
         {"Origin": "https://tumira.example.evil.example"},
         {"Origin": "https://eviltumira.example"},
-        {"Origin": "https://shop.tumira.example"},
         {"Origin": "https://tumira.example@evil.example"},
         {"Origin": "https://evil.example#tumira.example"},
-        {"Origin": "https://evil.example/tumira.example"},
         {"Origin": "https://tumira.example\\.evil.example"},
         {"Origin": "tumira.example"},
         {"Origin": "https://["},
-        {"Origin": "https://"},
     ],
 )
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-def test_a_write_from_elsewhere_is_refused(headers: Mapping[str, str], method: str) -> None:
-    assert is_refused(headers, method)
-
-
-@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
-def test_everybody_may_link_to_us(method: str) -> None:
-    assert not is_refused({"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}, method)
+def test_a_write_from_elsewhere_is_refused(headers: Mapping[str, str]) -> None:
+    assert all(is_refused(headers, method) for method in ("POST", "PUT", "PATCH", "DELETE"))
+    # Everybody may link to us.
+    assert not any(is_refused(headers, method) for method in ("GET", "HEAD", "OPTIONS"))
 
 
 def test_a_write_through_a_proxy_is_known_by_the_address_that_people_use() -> None:
@@ -131,8 +121,6 @@ def test_a_write_through_a_proxy_is_known_by_the_address_that_people_use() -> No
         ("198.18.0.1", "198.18.0.1"),
         ("::ffff:198.18.0.1", "198.18.0.1"),
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("2001:db8:1:2:ffff::", "2001:db8:1:2::/64"),
-        ("2001:db8:1:3::", "2001:db8:1:3::/64"),
         ("fe80::1%eth0", "fe80::/64"),
         ("not an address", "not an address"),
         (None, ""),
@@ -158,24 +146,11 @@ async def test_a_form_is_read_in_however_many_pieces_it_comes() -> None:
         assert (form.text("empty"), form.text("missing"), form.getlist("missing")) == ("", "", [])
 
 
-async def test_a_type_is_read_whatever_its_case_and_parameters() -> None:
+async def test_what_is_no_form_is_refused() -> None:
     headers = {"Content-Type": "Application/X-WWW-Form-URLEncoded ; charset=UTF-8"}
     assert (await read_fields(make_request(headers=headers, body=b"a=1"))).text("a") == "1"
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "",
-        "text/plain",
-        "application/json",
-        "multipart/form-data; boundary=x",
-        "application/x-www-form-urlencoded2",
-        "text/plain, application/x-www-form-urlencoded",
-    ],
-)
-async def test_what_is_no_form_is_refused(kind: str) -> None:
-    assert await refusal_of(make_request(headers={"Content-Type": kind}, body=b"a=1")) == 415
+    for kind in ("", "text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded2"):
+        assert await refusal_of(make_request(headers={"Content-Type": kind}, body=b"a=1")) == 415
 
 
 async def test_a_form_that_is_too_large_is_refused_before_all_of_it_came() -> None:
@@ -201,12 +176,9 @@ async def test_a_form_that_is_too_large_is_refused_before_all_of_it_came() -> No
 
 async def test_a_form_with_too_many_fields_is_refused() -> None:
     fields = [b"a=1"] * FIELDS_MAX
-    assert (
-        len((await read_fields(make_request(headers=FORM, body=b"&".join(fields)))).getlist("a"))
-        == FIELDS_MAX
-    )
+    form = await read_fields(make_request(headers=FORM, body=b"&".join(fields)))
+    assert len(form.getlist("a")) == FIELDS_MAX
     assert await refusal_of(make_request(headers=FORM, body=b"&".join([*fields, b"a=1"]))) == 400
-    assert await refusal_of(make_request(headers=FORM, body=b"&".join(fields * 100))) == 400
 
 
 async def test_bytes_that_are_no_text_do_no_harm() -> None:
@@ -219,59 +191,43 @@ async def test_bytes_that_are_no_text_do_no_harm() -> None:
 
 
 @given(st.binary(max_size=200))
-async def test_whatever_is_posted_is_read_or_refused(body: bytes) -> None:
+@settings(max_examples=50)
+async def test_whatever_is_posted_is_read_or_refused_and_can_be_stored(body: bytes) -> None:
     try:
-        read = (await read_fields(make_request(headers=FORM, body=body))).raw("a")
+        read = (await read_fields(make_request(headers=FORM, body=b"a=" + body))).raw("a")
     except HTTPException as refused:
         read = str(refused.status_code)
-    assert "\x00" not in read
-
-
-@given(st.text())
-def test_what_was_filled_in_can_always_be_stored(value: str) -> None:
-    read = FormBody({"a": [value.encode(errors="replace").decode()]}).raw("a")
-    assert "\x00" not in read
-    assert "\r" not in read
+    assert not {"\x00", "\r"} & set(read)
     read.encode()
 
 
-def given_cookie(public_url: str) -> str:
-    response = Response()
-    Cookie("token", public_url, 60).set(response, "abc")
-    return response.headers["set-cookie"]
-
-
-def test_behind_tls_a_cookie_is_for_this_host_and_for_tls_alone() -> None:
-    parts = given_cookie(PUBLIC).split("; ")
-    assert parts[0] == "__Host-token=abc"
-    assert {"HttpOnly", "Secure", "SameSite=lax", "Path=/", "Max-Age=60"} == set(parts[1:])
-
-
-def test_without_tls_a_cookie_still_hides_from_scripts_and_other_sites() -> None:
-    parts = given_cookie("http://127.0.0.1:8080").split("; ")
-    assert parts[0] == "token=abc"
-    assert {"HttpOnly", "SameSite=lax", "Path=/", "Max-Age=60"} == set(parts[1:])
-
-
-def test_a_cookie_is_taken_back_with_the_flags_it_was_given_with() -> None:
-    response = Response()
-    Cookie("token", PUBLIC, 60).delete(response)
-    parts = response.headers["set-cookie"].split("; ")
-    assert parts[0] == '__Host-token=""'
-    assert {"HttpOnly", "Secure", "SameSite=lax", "Path=/", "Max-Age=0"} < set(parts[1:])
+@pytest.mark.parametrize(
+    ("url", "name", "flags"),
+    [(PUBLIC, "__Host-token", {"Secure"}), ("http://127.0.0.1:8080", "token", set())],
+)
+def test_a_cookie_hides_from_scripts_and_other_sites_and_behind_tls_from_other_hosts(
+    url: str, name: str, flags: set[str]
+) -> None:
+    given_one, taken_back = Response(), Response()
+    Cookie("token", url, 60).set(given_one, "abc")
+    Cookie("token", url, 60).delete(taken_back)
+    all_flags = {"HttpOnly", "SameSite=lax", "Path=/"} | flags
+    first, *parts = given_one.headers["set-cookie"].split("; ")
+    assert (first, set(parts)) == (f"{name}=abc", all_flags | {"Max-Age=60"})
+    first, *parts = taken_back.headers["set-cookie"].split("; ")
+    assert first == f'{name}=""'
+    assert all_flags | {"Max-Age=0"} < set(parts)
 
 
 @pytest.mark.parametrize(
     ("sent", "token"),
     [
         ("__Host-token=abc", "abc"),
-        ("other=1; __Host-token=abc", "abc"),
         ("token=abc", None),
         ("__Host-token=", None),
         ("__Host-token=" + "x" * TOKEN_MAX, "x" * TOKEN_MAX),
         ("__Host-token=" + "x" * (TOKEN_MAX + 1), None),
         ("__Host-tokens=abc", None),
-        ("=;;;=", None),
     ],
 )
 def test_a_token_is_read_from_its_own_cookie_alone(sent: str, token: str | None) -> None:
@@ -286,25 +242,21 @@ def test_a_token_is_read_from_its_own_cookie_alone(sent: str, token: str | None)
         ("-1", "'-1"),
         ("@SUM(A1)", "'@SUM(A1)"),
         ("\t=1", "\t'=1"),
-        ("\r=1", "\r'=1"),
         ("|calc", "'|calc"),
-        ("%0A", "'%0A"),
         ("\uff1d1+1", "'\uff1d1+1"),
         ("+263771200001+1", "'+263771200001+1"),
         ("+263771200001\n=1", "'+263771200001\n'=1"),
-        ('=HYPERLINK("http://evil.example")', '\'=HYPERLINK("http://evil.example")'),
         ("Order 7;=1+1", "Order 7;'=1+1"),
         ('Order 7;"=1+1"', 'Order 7;\'"=1+1"'),
-        ("Order 7\n@SUM(A1)", "Order 7\n'@SUM(A1)"),
     ],
 )
 def test_a_cell_that_a_spreadsheet_would_calculate_becomes_text(cell: str, shown: str) -> None:
     assert neutral(cell) == shown
 
 
-@pytest.mark.parametrize("cell", ["", "Moyo", "a=b", "0.0400", "+263771200001", "1-2", "'=1", "a; b"])
-def test_other_cells_stay_as_they_are(cell: str) -> None:
-    assert neutral(cell) == cell
+def test_other_cells_stay_as_they_are() -> None:
+    for cell in ("", "Moyo", "a=b", "0.0400", "+263771200001", "1-2", "'=1", "a; b"):
+        assert neutral(cell) == cell
 
 
 def test_rows_are_written_as_any_reader_of_csv_expects() -> None:
@@ -322,6 +274,7 @@ def test_rows_are_written_as_any_reader_of_csv_expects() -> None:
         max_size=4,
     )
 )
+@settings(max_examples=50)
 def test_no_cell_begins_a_formula_whatever_a_spreadsheet_expects_between_cells(
     separator: str, cells: list[str]
 ) -> None:
@@ -368,41 +321,22 @@ def test_a_page_forbids_what_it_does_not_need_and_is_not_kept(look: Templates) -
     assert headers["content-type"] == "text/html; charset=utf-8"
 
 
-@pytest.mark.parametrize(
-    ("amount", "usd", "price"),
-    [
+def test_values_are_written_for_people() -> None:
+    for amount, usd, price in (
         ("0", "US$0.00", "US$0.00"),
         ("0.04", "US$0.04", "US$0.04"),
         ("0.019", "US$0.0190", "US$0.019"),
-        ("0.0001", "US$0.0001", "US$0.0001"),
-        ("5", "US$5.00", "US$5.00"),
         ("100", "US$100.00", "US$100.00"),
         ("1234567.5", "US$1,234,567.50", "US$1234567.50"),
-    ],
-)
-def test_amounts_are_written_for_people(amount: str, usd: str, price: str) -> None:
-    assert layout.write_usd(Decimal(amount)) == usd
-    assert layout.write_price(Decimal(amount)) == price
-
-
-def test_an_amount_that_left_has_its_sign_in_front() -> None:
-    assert layout.write_usd(Decimal("-0.04")) == "\N{MINUS SIGN}US$0.04"
+    ):
+        assert (layout.write_usd(Decimal(amount)), layout.write_price(Decimal(amount))) == (usd, price)
+    # An amount that left has its sign in front.
     assert layout.write_usd(Decimal("-1234.5")) == "\N{MINUS SIGN}US$1,234.50"
-
-
-def test_moments_are_those_of_harare_and_johannesburg() -> None:
+    # Moments are those of Harare and Johannesburg.
     at = datetime(2026, 11, 15, 22, 30, 5, 123_456, tzinfo=UTC)
     assert layout.write_moment(at) == "16 Nov 2026, 00:30:05"
     assert layout.write_machine_time(at) == "2026-11-15T22:30:05.123+00:00"
-
-
-def test_numbers_have_their_nouns() -> None:
-    assert [layout.write_plural(n, "segment") for n in (0, 1, 2, 1000)] == [
-        "0 segments",
-        "1 segment",
-        "2 segments",
-        "1,000 segments",
-    ]
+    assert [layout.write_plural(n, "segment") for n in (1, 1000)] == ["1 segment", "1,000 segments"]
     assert layout.write_plural(2, "country", "countries") == "2 countries"
     assert layout.write_count(1_234_567) == "1,234,567"
 
@@ -427,22 +361,18 @@ async def test_a_file_is_served_plain_or_compressed_and_kept_for_ever(look: Temp
         assert one.headers["x-content-type-options"] == "nosniff"
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+async def test_nothing_else_is_served(look: Templates) -> None:
+    for path in (
         "/static/own.js",
         "/static/own.000000000000.js",
         "/static/secret.txt",
         "/static/../templates/one.html.jinja",
-        "/static/..%2ftemplates%2fone.html.jinja",
         "/static//etc/passwd",
         "/static/",
-    ],
-)
-async def test_nothing_else_is_served(look: Templates, path: str) -> None:
-    with pytest.raises(HTTPException) as refused:
-        await asset_route(look.assets).endpoint(get_asset(path))
-    assert refused.value.status_code == 404
+    ):
+        with pytest.raises(HTTPException) as refused:
+            await asset_route(look.assets).endpoint(get_asset(path))
+        assert refused.value.status_code == 404
 
 
 def test_a_changed_file_has_another_address(look: Templates, tmp_path: Path) -> None:
