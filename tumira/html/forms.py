@@ -240,7 +240,7 @@ class Ticked(wtforms.Field):
         self.data = [value for value in self._values if value in valuelist]
 
 
-class FilterForm(Form):
+class ListFilterForm(Form):
     """A filter of a list, which stays in the address of its pages."""
 
     @property
@@ -261,7 +261,7 @@ class FilterForm(Form):
         }
 
 
-class PeriodForm(FilterForm):
+class PeriodForm(ListFilterForm):
     """A filter of a list by days."""
 
     from_ = DayField(name="from")

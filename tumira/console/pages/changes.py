@@ -12,14 +12,14 @@ from tumira.audit_log import LATEST, Change
 from tumira.console.session import OperatorSession, Services, page
 from tumira.core.ids import ACCOUNT, AccountId, read_id
 from tumira.html import paging
-from tumira.html.forms import TYPED_MAX, FilterForm, FormRefused, TextField, account_id
+from tumira.html.forms import TYPED_MAX, FormRefused, ListFilterForm, TextField, account_id
 
 CHANGES: Final = "/operator/changes"
 PAGE: Final = 50
 ACTOR_MAX: Final = 200
 
 
-class ChangesFilter(FilterForm):
+class ChangesFilter(ListFilterForm):
     actor = TextField(cut=ACTOR_MAX)
     account = TextField(account_id("This is no account's id, as in acc_…"), cut=TYPED_MAX)
 
