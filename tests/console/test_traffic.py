@@ -33,7 +33,8 @@ def slot(back: timedelta = timedelta()) -> datetime:
 
 def took(service: Service, ms: int, count: int, **at: Any) -> None:
     """Count messages that took so long to be submitted, or with another `step` to be delivered."""
-    values = {"back": timedelta(), "step": "handover", "network": "Econet", "country": "ZW", "lane": 0} | at
+    values: dict[str, Any] = {"back": timedelta(), "step": "handover", "network": "Econet", "country": "ZW"}
+    values |= {"lane": 0} | at
     service.sql(
         "INSERT INTO latencies VALUES ($1, $2, $3, $4, $5, $6, $7)",
         slot(values.pop("back")),

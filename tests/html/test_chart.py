@@ -47,7 +47,7 @@ def test_parts_stand_on_each_other_and_a_bar_ends_at_its_total(
     per_message = 0.0 if chart.is_empty else (float(first[0]) - float(last[0])) / value(last[1])
     for bar in chart.bars:
         assert [rect.kind for rect in bar.rects] == [kind for kind in KINDS if getattr(bar.totals, kind) > 0]
-        edge = BOTTOM
+        edge = float(BOTTOM)
         for rect in bar.rects:
             assert bottom(rect) == edge
             assert float(rect.height) >= 0.9
