@@ -43,16 +43,13 @@ async def add_template(
 ) -> Template:
     """Allow or block matching texts; with the digest of a refused text, this also ends its review."""
     note = _check_note(note)
+    try:
+        pattern = tidy(text)
+    except ValueError as error:
+        raise OperatorError(str(error)) from error
     now = datetime.now(UTC)
-    template = Template(
-        TemplateId(new_id(int(now.timestamp() * 1000))),
-        account_id,
-        _tidy(text),
-        verdict,
-        note,
-        now,
-        actor.name,
-    )
+    template_id = TemplateId(new_id(int(now.timestamp() * 1000)))
+    template = Template(template_id, account_id, pattern, verdict, note, now, actor.name)
     async with database.transaction() as connection:
         await _check_account(connection, account_id)
         await _insert(connection, template)
@@ -117,13 +114,6 @@ def _check_note(note: str) -> str:
     if len(note) > NOTE_MAX:
         raise OperatorError(f"The note has {len(note)} characters; at most {NOTE_MAX} fit.")
     return note
-
-
-def _tidy(text: str) -> str:
-    try:
-        return tidy(text)
-    except ValueError as error:
-        raise OperatorError(str(error)) from error
 
 
 async def list_templates(

@@ -47,9 +47,7 @@ async def set_price(database: Database, price: Price, actor: Actor) -> None:
         async with database.transaction() as connection:
             await _put(connection, price, actor, what)
     except asyncpg.ForeignKeyViolationError:
-        raise OperatorError(
-            f"{price.country} is not a destination; add it first with `tumira destination add`."
-        ) from None
+        raise _no_destination(price.country) from None
     except asyncpg.CheckViolationError:
         raise OperatorError(f"The channel {price.channel} cannot be priced; use sms.") from None
 
@@ -83,9 +81,7 @@ async def schedule_price(
             await audit_log.record_by_operator(connection, actor, "price scheduled", _describe(added))
             return added
     except asyncpg.ForeignKeyViolationError:
-        raise OperatorError(
-            f"{country} is not a destination; add it first with `tumira destination add`."
-        ) from None
+        raise _no_destination(country) from None
 
 
 async def withdraw_price(
@@ -113,6 +109,10 @@ async def apply_due_prices(connection: Connection) -> int:
         # The announced price is now the active one.
         await store.delete_announced(connection, one.channel, one.country, one.price_usd)
     return len(due)
+
+
+def _no_destination(country: str) -> OperatorError:
+    return OperatorError(f"{country} is not a destination; add it first with `tumira destination add`.")
 
 
 def _describe(scheduled: ScheduledPrice) -> str:
