@@ -1,7 +1,6 @@
 """Operators' journeys through the console, on a phone and on a desk, without scripts where that differs."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
@@ -19,9 +18,7 @@ from tests.support.identity.operators import (
 )
 from tests.support.identity.people import sign_up
 from tests.support.processes.service import Service
-from tumira.html.page import LOCAL
 from tumira.identity import manage_accounts, totp
-from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 
 ACCOUNTS: Final = "/operator/accounts"
 TOP_UPS: Final = "/operator/top-ups"
@@ -29,7 +26,6 @@ CARRIERS: Final = "/operator/carriers"
 RECEIPTS: Final = "/operator/receipts"
 WEBHOOKS: Final = "/operator/webhooks"
 TRAFFIC: Final = "/operator"
-DUE: Final = next(task for task in MAINTENANCE_TASKS if task.name == "put prices into force")
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +70,7 @@ def test_an_operator_signs_in_for_the_first_time(service: Service, open_page: Op
     expect(page.get_by_role("main")).to_contain_text("Operator chose a password and a second factor")
 
 
-def test_a_country_is_added_and_its_price_set_now_and_for_later(
+def test_a_country_is_added_and_its_price_set(
     service: Service, open_page: Opener, admin: OperatorBrowser
 ) -> None:
     name, code = "Botswana", "BW"
@@ -97,22 +93,6 @@ def test_a_country_is_added_and_its_price_set_now_and_for_later(
     inspect(page, "console-price-confirm")
     page.get_by_role("button", name="Set it").click()
     expect(page.get_by_role("status")).to_contain_text("The price is set")
-
-    later = page.get_by_role("region", name="Schedule a price")
-    later.get_by_label("Country").select_option(name)
-    later.get_by_label("New price").fill("0.0199")
-    moment = datetime.now(LOCAL) + timedelta(days=1)
-    later.get_by_label("Counts from").fill(f"{moment:%Y-%m-%dT%H:%M}")
-    later.get_by_role("button").click()
-    expect(page.get_by_role("main")).to_contain_text("US$0.03 a segment")
-    expect(page.get_by_role("main")).to_contain_text("US$0.0199 a segment")
-    page.get_by_role("button", name="Schedule it").click()
-    row = page.get_by_role("row", name=name).filter(has_text="US$0.0199")
-    expect(row).to_contain_text(f"{moment:%-d %b %Y, %H:%M}")
-    service.sql("UPDATE price_schedule SET from_at = from_at - interval '2 days' WHERE country = $1", code)
-    assert service.run(run_task, DUE) == 1
-    page.reload()
-    expect(page.get_by_role("row", name=name)).to_contain_text("US$0.0199")
 
 
 def test_an_account_is_found_credited_and_suspended(

@@ -196,19 +196,8 @@
   }
 
   function totalFor(segmentCount) {
-    let units = 0;
-    sorted.counts.forEach((count, country) => {
-      units += count * prices.get(country) * segmentCount;
-    });
-    return units;
-  }
-
-  function accepted() {
-    let count = 0;
-    sorted.counts.forEach((one) => {
-      count += one;
-    });
-    return count;
+    const costs = Array.from(sorted.counts, ([country, count]) => count * prices.get(country));
+    return segmentCount * costs.reduce((sum, cost) => sum + cost, 0);
   }
 
   function showCost() {
@@ -306,7 +295,8 @@
     clearTimeout(speaking);
     speaking = setTimeout(() => {
       const words = ["Segments: " + size.segments, "encoding " + size.encoding.replace("-", " ")];
-      words.push("room for " + size.left, "recipients: " + accepted());
+      const accepted = Array.from(sorted.counts.values()).reduce((sum, count) => sum + count, 0);
+      words.push("room for " + size.left, "recipients: " + accepted);
       if (sorted.rejected.length > 0) {
         words.push("left out: " + sorted.rejected.length);
       }
