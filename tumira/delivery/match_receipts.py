@@ -103,18 +103,9 @@ async def find_candidates(
     found = await _find_kept(connection, carrier_id, kept)
     numbers = {number for one in kept for number in whole_numbers(one.receipt.recipient, destinations)}
     tries = await _list_doubts(connection, carrier_id, numbers, kept)
-    return MatchCandidates(
-        carrier_id,
-        kept,
-        destinations,
-        frozenset(
-            [
-                *(match.message_id for match in found.values()),
-                *(doubt.message_id for doubt in tries),
-            ]
-        ),
-        frozenset(f"+{doubt.recipient}" for doubt in tries),
-    )
+    messages = frozenset(one.message_id for one in (*found.values(), *tries))
+    doubted = frozenset(f"+{doubt.recipient}" for doubt in tries)
+    return MatchCandidates(carrier_id, kept, destinations, messages, doubted)
 
 
 class MatchResult(Struct, frozen=True):
@@ -163,7 +154,8 @@ async def match_kept(connection: Connection, looked: MatchCandidates, held: Coll
     for submissions, own in await _evidence(connection, tries, by_number, known.keys()):
         messages = {one.message_id for one in submissions}
         if messages <= set(held):
-            found |= _learn_all(carrier_id, submissions, own)
+            for (submission, number), sighting in doubts.assign(submissions, doubts.sight(own)):
+                found |= _learn(carrier_id, submission, number, sighting)
         elif own:
             contested |= messages
     free = await receipts.lock_free(connection, list(found)) if found else frozenset()
@@ -269,15 +261,6 @@ def _submission(doubt: Doubt, parts: Iterable[KnownPart]) -> InDoubtSubmission:
         [number for number in numbers if number not in known],
         frozenset() if is_over else frozenset(numbers) - taken,
     )
-
-
-def _learn_all(
-    carrier_id: int, submissions: Sequence[InDoubtSubmission], kept: Sequence[UnmatchedReceipt]
-) -> dict[int, Sequence[Outcome]]:
-    found: dict[int, Sequence[Outcome]] = {}
-    for (submission, number), sighting in doubts.assign(submissions, doubts.sight(kept)):
-        found |= _learn(carrier_id, submission, number, sighting)
-    return found
 
 
 def _learn(

@@ -7,7 +7,7 @@ their own transaction. Counts that cannot be added are lost, and nothing else wi
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 import structlog
@@ -38,6 +38,8 @@ _HANDOVER: Final = LatencyStep.SUBMISSION.value
 _RECEIPT: Final = LatencyStep.RECEIPT.value
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
+Key = TypeVar("Key")
+
 _log: Final = structlog.get_logger()
 # Looking a labelled metric up costs more than counting.
 _handover_seconds: Final = lru_cache(256)(metrics.SUBMISSION_SECONDS.labels)
@@ -66,8 +68,8 @@ class Observer:
         took_ms = now_ms - made_at_ms(claimed.id)
         _handover_seconds(claimed.country, claimed.lane).observe(max(0, took_ms) / 1000)
         network = network_of(claimed.recipient, claimed.country)
-        self._time((_HANDOVER, network, claimed.country, claimed.lane, bucket_of(took_ms)))
-        self._count((carrier_id, network, claimed.country, SENT))
+        _add(self._timings, (_HANDOVER, network, claimed.country, claimed.lane, bucket_of(took_ms)))
+        _add(self._outcomes, (carrier_id, network, claimed.country, SENT))
         if self._tracer is not None and self._tracer.wants(claimed.id):
             start_ms = int(claimed.claimed_at.timestamp() * 1000)
             about: dict[str, traces.Value] = {
@@ -81,34 +83,21 @@ class Observer:
             self._tracer.add(traces.submitted(claimed.id, start_ns, end_ns, about))
 
     def not_taken(self, carrier_id: int, claimed: ClaimedMessage, answer: str = NO_ANSWER) -> None:
-        self._count((carrier_id, network_of(claimed.recipient, claimed.country), claimed.country, answer))
+        network = network_of(claimed.recipient, claimed.country)
+        _add(self._outcomes, (carrier_id, network, claimed.country, answer))
 
     def ended(self, carrier_id: int, endings: Iterable[Ending]) -> None:
         for ending in endings:
             country = ending.country
             network = network_of(ending.recipient, country)
-            self._count((carrier_id, network, country, ending.status))
+            _add(self._outcomes, (carrier_id, network, country, ending.status))
             _ended(self.carriers.get(carrier_id, str(carrier_id)), ending.status).inc()
             if ending.reason is not None:
-                self._count((carrier_id, network, country, ending.reason))
+                _add(self._outcomes, (carrier_id, network, country, ending.reason))
             if ending.received_at is not None and len(self._receipts) < RECEIPTS_MAX:
                 self._receipts.append(
                     _Receipt(MessageId(ending.message_id), network, country, ending.received_at)
                 )
-
-    def _time(self, timing: TimingKey) -> None:
-        timings = self._timings
-        if timing in timings:
-            timings[timing] += 1
-        elif len(timings) < KEYS_MAX:
-            timings[timing] = 1
-
-    def _count(self, outcome: OutcomeKey) -> None:
-        outcomes = self._outcomes
-        if outcome in outcomes:
-            outcomes[outcome] += 1
-        elif len(outcomes) < KEYS_MAX:
-            outcomes[outcome] = 1
 
     async def flush(self) -> None:
         """Add the counts since the last flush to the tables."""
@@ -150,3 +139,10 @@ class Observer:
                 )
                 about = {"tumira.message": write_id(MESSAGE, one.message_id), "tumira.network": one.network}
                 self._tracer.add(traces.received(one.message_id, start_ns, end_ns, about))
+
+
+def _add(counts: dict[Key, int], key: Key) -> None:
+    if key in counts:
+        counts[key] += 1
+    elif len(counts) < KEYS_MAX:
+        counts[key] = 1

@@ -76,12 +76,13 @@ async def list_candidates(
         for place, one in enumerate(kept)
         for number in receipt_rules.whole_numbers(one.receipt.recipient, destinations)
     ]
-    found: dict[tuple[int, MessageId, int, int], CandidateSegment] = {}
-    for segment in [
-        *(await unmatched.list_by_id(connection, keys, (low, high)) if keys else ()),
-        *(await unmatched.list_by_number(connection, numbers, low) if numbers else ()),
-    ]:
-        found[segment.place, segment.message_id, segment.number, segment.attempt] = segment
+    found = {
+        (segment.place, *segment.key): segment
+        for segment in [
+            *(await unmatched.list_by_id(connection, keys, (low, high)) if keys else ()),
+            *(await unmatched.list_by_number(connection, numbers, low) if numbers else ()),
+        ]
+    }
     return [
         _likeliest(one, [segment for segment in found.values() if segment.place == place])
         for place, one in enumerate(kept)
@@ -89,16 +90,14 @@ async def list_candidates(
 
 
 def _likeliest(kept: ListedReceipt, segments: Iterable[CandidateSegment]) -> Sequence[Candidate]:
+    def order(one: Candidate) -> tuple[bool, bool, int, float]:
+        before_s = (kept.received_at - one.segment.submitted_at).total_seconds()
+        return not one.is_alike, not one.is_open, len(one.conditions), abs(before_s)
+
     candidates = [_candidate(kept, segment) for segment in segments]
     # Of what has ended only that is of interest whose id says that the receipt came twice.
     likely = [one for one in candidates if one.is_open or one.is_alike]
-    return sorted(likely, key=lambda one: _order(kept, one))[:SHOWN_MAX]
-
-
-def _order(kept: ListedReceipt, candidate: Candidate) -> tuple[bool, bool, int, float]:
-    segment = candidate.segment
-    before_s = (kept.received_at - segment.submitted_at).total_seconds()
-    return not candidate.is_alike, not candidate.is_open, len(candidate.conditions), abs(before_s)
+    return sorted(likely, key=order)[:SHOWN_MAX]
 
 
 def _candidate(kept: ListedReceipt, segment: CandidateSegment) -> Candidate:
@@ -118,11 +117,9 @@ async def match_by_hand(
     """Settle a message by a receipt that an operator assigns to it: message id, segment and attempt."""
     note = _read_note(note)
     async with database.transaction() as connection:
-        kept = await unmatched.find(connection, receipt_id, lock=True)
-        if kept is None:
-            raise OperatorError(GONE)
+        kept = await _lock(connection, receipt_id)
         (candidates,) = await list_candidates(connection, [kept])
-        chosen = next((one for one in candidates if _is(one.segment, segment)), None)
+        chosen = next((one for one in candidates if one.segment.key == segment), None)
         if chosen is None or not chosen.is_open:
             raise FieldError("segment", "That message does not wait for this receipt any more.")
         found = chosen.segment
@@ -132,36 +129,32 @@ async def match_by_hand(
         refunded = (await settlement.list_refund_rules(connection))[found.carrier_id]
         await settle(connection, [reported], worker="", refunded=refunded)
         await delete(connection, [receipt_id])
-        await _note_match(connection, kept, found, note, actor)
-
-
-def _is(segment: CandidateSegment, chosen: tuple[MessageId, int, int]) -> bool:
-    return (segment.message_id, segment.number, segment.attempt) == chosen
-
-
-async def _note_match(
-    connection: Connection, kept: ListedReceipt, segment: CandidateSegment, note: str, actor: Actor
-) -> None:
-    detail = f"{_describe(kept)}, with {write_id(MESSAGE, segment.message_id)}: {note}"
-    await audit_log.record_by_operator(
-        connection, actor, "receipt matched by hand", detail, segment.account_id
-    )
-    told = f"{write_id(MESSAGE, segment.message_id)}, {kept.receipt.state}"
-    await audit_log.record(
-        connection, segment.account_id, actor, "message matched with its receipt by hand", told
-    )
+        message = write_id(MESSAGE, found.message_id)
+        detail = f"{_describe(kept)}, with {message}: {note}"
+        await audit_log.record_by_operator(
+            connection, actor, "receipt matched by hand", detail, found.account_id
+        )
+        told = f"{message}, {kept.receipt.state}"
+        await audit_log.record(
+            connection, found.account_id, actor, "message matched with its receipt by hand", told
+        )
 
 
 async def dismiss(database: Database, receipt_id: int, note: str, actor: Actor) -> None:
     note = _read_note(note)
     async with database.transaction() as connection:
-        kept = await unmatched.find(connection, receipt_id, lock=True)
-        if kept is None:
-            raise OperatorError(GONE)
+        kept = await _lock(connection, receipt_id)
         await delete(connection, [receipt_id])
         await audit_log.record_by_operator(
             connection, actor, "receipt dismissed", f"{_describe(kept)}: {note}"
         )
+
+
+async def _lock(connection: Connection, receipt_id: int) -> ListedReceipt:
+    kept = await unmatched.find(connection, receipt_id, lock=True)
+    if kept is None:
+        raise OperatorError(GONE)
+    return kept
 
 
 def _read_note(note: str) -> str:

@@ -79,7 +79,9 @@ class Supervisor:
         """Work until cancelled, then disconnect from all carriers in good order."""
         tasks = [
             asyncio.create_task(listen(self._database, self._wake)),
-            asyncio.create_task(forever("publish turn clocks", self._publish, PUBLISH_S)),
+            asyncio.create_task(
+                forever("publish turn clocks", lambda: self._clocks.publish(self._database), PUBLISH_S)
+            ),
             asyncio.create_task(forever("write statistics", self._observer.flush, FLUSH_S)),
         ]
         try:
@@ -106,9 +108,6 @@ class Supervisor:
     def _wake(self) -> None:
         for held in self._held.values():
             held.dispatcher.wake()
-
-    async def _publish(self) -> None:
-        await self._clocks.publish(self._database)
 
     async def _beat(self) -> None:
         """Renew the leases, take our share of free binds, and update routes and rates."""

@@ -100,6 +100,10 @@ class CandidateSegment:
     carrier_ref: str
     submitted_at: datetime
 
+    @property
+    def key(self) -> tuple[MessageId, int, int]:
+        return self.message_id, self.number, self.attempt
+
 
 _SEGMENT: Final = """
 SELECT wanted.place, part.message_id, part.number, part.attempt, message.account_id, message.recipient,
