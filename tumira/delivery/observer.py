@@ -37,6 +37,7 @@ SENT: Final = "sent"
 _HANDOVER: Final = LatencyStep.SUBMISSION.value
 _RECEIPT: Final = LatencyStep.RECEIPT.value
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_CORRECTION_MAX: Final = timedelta(seconds=1)
 
 Key = TypeVar("Key")
 
@@ -127,9 +128,10 @@ class Observer:
             sent_at = sent.get(one.message_id)
             if sent_at is None:
                 continue
-            # A receipt that itself proved the submission says nothing of how long it took.
-            if one.received_at > sent_at:
-                took_ms = (one.received_at - sent_at) // _MILLISECOND
+            # A receipt that itself proved the submission says nothing of how long it took. One that comes at
+            # once may seem to have come before: our reading of the database's clock is corrected now and then.
+            if one.received_at > sent_at - _CORRECTION_MAX:
+                took_ms = max(0, (one.received_at - sent_at) // _MILLISECOND)
                 timing = (_RECEIPT, one.network, one.country, SMALL, bucket_of(took_ms))
                 timings[timing] = timings.get(timing, 0) + 1
                 metrics.RECEIPT_SECONDS.labels(one.country).observe(took_ms / 1000)
