@@ -129,7 +129,7 @@ class Observer:
             if sent_at is None:
                 continue
             # A receipt that itself proved the submission says nothing of how long it took. One that comes at
-            # once may seem to have come before: our reading of the database's clock is corrected now and then.
+            # once may seem to be older: our reading of the database's clock is corrected now and then.
             if one.received_at > sent_at - _CORRECTION_MAX:
                 took_ms = max(0, (one.received_at - sent_at) // _MILLISECOND)
                 timing = (_RECEIPT, one.network, one.country, SMALL, bucket_of(took_ms))
