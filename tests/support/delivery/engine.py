@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
+from unittest.mock import patch
 
 import asyncpg
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.batchers import broken_promises, send_call
 from tumira.api.schemas import write_sent
+from tumira.delivery import supervisor
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.postgres.pool import KEY_LOOKUPS, Database
@@ -22,6 +24,8 @@ from tumira.sending.types import Answered
 from tumira.worker import run_worker
 
 WAIT_S: Final = 40.0
+# Carriers that come, go or fail are noticed soon.
+BEAT_S: Final = 0.2
 # A peer that is silent is found out soon.
 QUICK: Final = SmppTimeouts(response_s=2.0, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)
 
@@ -123,7 +127,8 @@ async def open_engine(url: str) -> AsyncIterator[Engine]:
     batcher = Batcher(database, write_sent)
     engine = Engine(url, database, batcher)
     try:
-        yield engine
+        with patch.object(supervisor, "BEAT_S", BEAT_S):
+            yield engine
     finally:
         for worker in list(engine.workers):
             await engine.stop_worker(worker)
