@@ -4,11 +4,9 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
-import pytest
 import pytest_asyncio
 
 from tests.support.delivery.engine import Engine, numbers
-from tumira.core import backoff
 from tumira.core.ids import AccountId, BatchId, MessageId, new_id
 from tumira.delivery import observer
 from tumira.delivery.observer import Observer
@@ -41,9 +39,8 @@ async def ends(engine: Engine) -> Counter[tuple[str, str]]:
 
 
 async def test_hand_overs_receipts_and_ends_are_counted_by_network_and_lane(
-    engine: Engine, smsc: Smsc, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, smsc: Smsc
 ) -> None:
-    monkeypatch.setattr(backoff, "_RETRY_WAITS_S", (0.1, 0.1, 0.1))
     await engine.add_carrier("one", smsc.port, doubt_wait=1)
     worker = engine.start_worker()
     caller = await engine.open_account()

@@ -9,7 +9,6 @@ import pytest
 from tests.support.delivery.engine import Engine, numbers
 from tests.support.delivery.scripted import Scripted
 from tests.support.processes.service import Caller, free_port
-from tumira.core import backoff
 from tumira.core.ids import MessageId
 from tumira.delivery import circuit_breaker, supervisor
 from tumira.delivery.manage_carriers import remove_carrier
@@ -27,7 +26,6 @@ async def test_a_carrier_that_was_in_trouble_is_tried_again_and_used_again(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(circuit_breaker, "OPEN_MIN_S", 0.5)
-    monkeypatch.setattr(backoff, "_RETRY_WAITS_S", (0.1, 0.1, 0.1))
     async with run_smsc(misbehaviours=[Scripted(*[CommandStatus.RSYSERR] * 20)]) as smsc:
         await engine.add_carrier("one", smsc.port)
         engine.start_worker()

@@ -8,12 +8,10 @@ from typing import Final
 
 import asyncpg
 import pytest
-import pytest_asyncio
 
 from tests.support.delivery.engine import Engine, numbers
 from tests.support.delivery.scripted import Scripted
 from tests.support.processes.service import Caller
-from tumira.core import backoff
 from tumira.core.ids import first_id
 from tumira.delivery import follow_up
 from tumira.delivery.responses import CommandStatus
@@ -44,12 +42,6 @@ ENDINGS: Final = {
     "9909": ("delivered", None),
 }
 REFUNDED: Final = {"undelivered", "expired", "failed"}
-
-
-@pytest_asyncio.fixture
-async def engine(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    monkeypatch.setattr(backoff, "_RETRY_WAITS_S", (0.1, 0.1, 0.1))
-    return engine
 
 
 async def events(engine: Engine, caller: Caller, message: asyncpg.Record) -> Sequence[str]:

@@ -1,6 +1,6 @@
 """A carrier that is bound and answers no submit gets little, and another carrier takes the messages."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import asyncpg
@@ -8,38 +8,15 @@ import pytest
 
 from tests.support.chaos.breakable import Moody
 from tests.support.delivery.engine import Engine, numbers
-from tests.support.delivery.scripted import DROP, Scripted
+from tests.support.delivery.scripted import DROP, HOLD, Scripted
 from tumira.delivery import circuit_breaker, manage_carriers
 from tumira.delivery.manage_carriers import CarrierHealth
 from tumira.delivery.smpp.connection import SmppTimeouts
-from tumira.simulator.connection import Exchange
-from tumira.simulator.misbehaviours import Misbehaviour, NoAnswers
+from tumira.simulator.misbehaviours import NoAnswers
 from tumira.simulator.smsc import run_smsc
 
 WINDOW: Final = 10
 NUMBER: Final = numbers(1)[0]
-
-
-class Held(Misbehaviour):
-    """Answers are held until they are released."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._held: list[Callable[[], None]] | None = []
-
-    def around(self, exchange: Exchange, answer: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002 - any
-        return answer if self._held is None else lambda: self._hold(answer)
-
-    def _hold(self, answer: Callable[[], None]) -> None:
-        if self._held is None:
-            answer()
-        else:
-            self._held.append(answer)
-
-    def release(self) -> None:
-        held, self._held = self._held or [], None
-        for answer in held:
-            answer()
 
 
 async def binds(engine: Engine) -> Mapping[str, asyncpg.Record]:
@@ -126,7 +103,7 @@ async def test_a_silent_carrier_is_shown_and_is_used_again_once_it_answers(
 
 
 async def test_a_quiet_carrier_gets_nothing_more_before_any_message_is_in_doubt(engine: Engine) -> None:
-    held = Held()
+    held = Scripted(*[HOLD] * WINDOW)
     async with run_smsc(misbehaviours=[held]) as quiet, run_smsc() as second:
         await engine.add_carrier("quiet", quiet.port, priority=1, window=WINDOW)
         await engine.add_carrier("second", second.port, priority=2)

@@ -4,11 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pytest
-import pytest_asyncio
 
 from tests.support.delivery.engine import QUICK, Engine, numbers
 from tests.support.delivery.scripted import ANSWER, CUT, DROP, LATE, LOSE, SWALLOW, Scripted
-from tumira.core import backoff
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.smpp.pdu import BindRequest, Command
@@ -20,12 +18,6 @@ OF_ITS_OWN: Final = 0x0411
 # Silence is found out in a second.
 IMPATIENT: Final = SmppTimeouts(response_s=1.0, enquire_after_s=1.0, enquire_answer_s=1.0, bind_s=3.0)
 TWO_SEGMENTS: Final = "Your order 88213 is on its way. " * 8
-
-
-@pytest_asyncio.fixture
-async def engine(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    monkeypatch.setattr(backoff, "_RETRY_WAITS_S", (0.1, 0.1, 0.1))
-    return engine
 
 
 async def incidents(engine: Engine) -> Mapping[str, Sequence[str]]:

@@ -53,6 +53,18 @@ async def test_who_has_not_bound_for_it_cannot_submit(command: Command | None) -
         assert (answer.command, answer.sequence) == (Command.SUBMIT_SM_RESP, sequence)
         assert answer.status == CommandStatus.RINVBNDSTS
         assert len(smsc.texts) == 0
+        # What is no command of ours is refused, and a bind cut short ends the line.
+        esme.send(0x21)
+        unknown = await esme.next()
+        assert (unknown.command, unknown.status) == (Command.GENERIC_NACK, CommandStatus.RINVCMDID)
+        esme.send(Command.BIND_TRANSCEIVER, b"tumira")
+        refused = await esme.next()
+        if command is None:
+            assert (refused.status, refused.body) == (CommandStatus.RINVCMDLEN, b"")
+            with pytest.raises(ConnectionError):
+                await esme.next()
+        else:
+            assert refused.status == CommandStatus.RALYBND
 
 
 async def test_a_submit_is_answered_and_then_receipted() -> None:

@@ -103,7 +103,7 @@ async def find_candidates(
     found = await _find_kept(connection, carrier_id, kept)
     numbers = {number for one in kept for number in whole_numbers(one.receipt.recipient, destinations)}
     tries = await _list_doubts(connection, carrier_id, numbers, kept)
-    messages = frozenset(one.message_id for one in (*found.values(), *tries))
+    messages = frozenset({one.message_id for one in found.values()} | {one.message_id for one in tries})
     doubted = frozenset(f"+{doubt.recipient}" for doubt in tries)
     return MatchCandidates(carrier_id, kept, destinations, messages, doubted)
 

@@ -15,6 +15,7 @@ import msgspec
 from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.batchers import broken_promises, send_call
 from tumira.api.schemas import write_sent
+from tumira.core import backoff
 from tumira.delivery import supervisor
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.delivery.smpp.connection import SmppTimeouts
@@ -24,8 +25,9 @@ from tumira.sending.types import Answered
 from tumira.worker import run_worker
 
 WAIT_S: Final = 40.0
-# Carriers that come, go or fail are noticed soon.
+# Carriers that come, go or fail are noticed soon, and a message that was refused is soon tried again.
 BEAT_S: Final = 0.2
+RETRY_WAITS_S: Final = (0.1, 0.1, 0.1)
 # A peer that is silent is found out soon.
 QUICK: Final = SmppTimeouts(response_s=2.0, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)
 
@@ -127,7 +129,10 @@ async def open_engine(url: str) -> AsyncIterator[Engine]:
     batcher = Batcher(database, write_sent)
     engine = Engine(url, database, batcher)
     try:
-        with patch.object(supervisor, "BEAT_S", BEAT_S):
+        with (
+            patch.object(supervisor, "BEAT_S", BEAT_S),
+            patch.object(backoff, "_RETRY_WAITS_S", RETRY_WAITS_S),
+        ):
             yield engine
     finally:
         for worker in list(engine.workers):

@@ -44,13 +44,13 @@ class Scripted(Misbehaviour):
             LOSE: exchange.deliver,
             SWALLOW: lambda: None,
             HOLD: lambda: self._held.append(answer),
-            RELEASE: self._release,
+            RELEASE: self.release,
             LATE: lambda: self._answer_later(answer),
             CUT: exchange.line.drop,
         }
         return doings.get(self._word, answer)
 
-    def _release(self) -> None:
+    def release(self) -> None:
         for answer in self._held:
             answer()
 
