@@ -4,6 +4,7 @@ Counting in memory costs microseconds per message; every few seconds the counts 
 their own transaction. Counts that cannot be added are lost, and nothing else with them.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -63,6 +64,7 @@ class Observer:
         self._timings: dict[TimingKey, int] = {}
         self._outcomes: dict[OutcomeKey, int] = {}
         self._receipts: list[_Receipt] = []
+        self._flushing: asyncio.Task[None] | None = None
 
     def submitted(self, carrier_id: int, claimed: ClaimedMessage) -> None:
         now_ms = int(self._database.clock.now().timestamp() * 1000)
@@ -101,7 +103,17 @@ class Observer:
                 )
 
     async def flush(self) -> None:
-        """Add the counts since the last flush to the tables."""
+        """Add the counts since the last flush to the tables.
+
+        A flush that has begun is finished also when its caller is cancelled, as when the worker ends: the
+        counts are no longer in memory. The next one waits for it.
+        """
+        if self._flushing is not None:
+            await self._flushing
+        self._flushing = asyncio.create_task(self._flush())
+        await asyncio.shield(self._flushing)
+
+    async def _flush(self) -> None:
         outcomes, self._outcomes = self._outcomes, {}
         receipts, self._receipts = self._receipts, []
         timings, self._timings = self._timings, {}
