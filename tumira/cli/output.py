@@ -154,17 +154,14 @@ def show_all(
         click.echo(empty)
         return
     names = columns.split() or list(values[0])
-    written = for_people or {}
     rows = [[name.replace("_", " ") for name in names]]
-    rows.extend([_plain(written.get(name, _same)(value[name])) for name in names] for value in values)
+    for value in values:
+        told = {**value, **{name: write(value[name]) for name, write in (for_people or {}).items()}}
+        rows.append([_plain(told[name]) for name in names])
     widths = [max(_width(row[place]) for row in rows) for place in range(len(names))]
     for row in rows:
         cells = (cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True))
         click.echo("  ".join(cells).rstrip())
-
-
-def _same(item: Any) -> Any:
-    return item
 
 
 def _write(name: str, item: Any) -> Any:
