@@ -100,5 +100,4 @@ RETURNING 1
 
 
 async def delete_expired(connection: Connection, count_max: int) -> int:
-    """Delete up to `count_max` expired mails and return how many."""
     return len(await SQL_DELETE_EXPIRED.rows(connection, count_max=count_max))

@@ -35,7 +35,6 @@ from tumira.uploads.check_rows import (
     Frame,
     GoodRows,
     Head,
-    OutOfTimeError,
     Progress,
     Task,
     Wanted,
@@ -124,7 +123,7 @@ class FileChecker:
         """
         task = await self._new_task(account_id, wanted)
         if len(wanted.data) <= BRIEF_BYTES_MAX and self._brief_time.take(time.monotonic()):
-            findings, spare_s = await asyncio.to_thread(_check_briefly, task)
+            findings, spare_s = await asyncio.to_thread(check_rows.check_briefly, task, BRIEF_S)
             self._brief_time.give_back(spare_s)
             if findings is not None:
                 return await self._keep_all(findings)
@@ -233,16 +232,6 @@ class FileChecker:
                 await _keep(connection, head.upload.id, piece)
             await uploads.delete_surplus(connection, head.upload.account_id)
         return head.upload.id
-
-
-def _check_briefly(task: Task) -> tuple[Sequence[Finding] | None, float]:
-    """Return the findings, or None if the check takes too long, and the unused time."""
-    begun = time.thread_time()
-    try:
-        findings = check_rows.check_briefly(task, BRIEF_S)
-    except OutOfTimeError:
-        return None, 0.0
-    return findings, BRIEF_S - (time.thread_time() - begun)
 
 
 class _Outside:

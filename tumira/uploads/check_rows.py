@@ -206,19 +206,19 @@ def _storable(text: str) -> str:
     return text.replace(_NUL, "")
 
 
-class OutOfTimeError(Exception):
-    """A file needs more processor time than the web process may spend on it."""
-
-
-def check_briefly(task: Task, cpu_s: float) -> Sequence[Finding]:
-    """Check a file in this thread; `OutOfTimeError` once it has used its seconds of processor time."""
+def check_briefly(task: Task, cpu_s: float) -> tuple[Sequence[Finding] | None, float]:
+    """Check a file in this thread; return None if that takes longer, and the unused processor time."""
     end = time.thread_time() + cpu_s
 
     def look_at_clock(_rows: int, _done: int) -> None:
         if time.thread_time() > end:
-            raise OutOfTimeError
+            raise TimeoutError
 
-    return list(check_rows(task, look_at_clock))
+    try:
+        findings = list(check_rows(task, look_at_clock))
+    except TimeoutError:
+        return None, 0.0
+    return findings, end - time.thread_time()
 
 
 def _main(given: BinaryIO, answer: BinaryIO) -> None:

@@ -100,7 +100,6 @@ SELECT number, cardinality(recipients), lines[1], lines[cardinality(lines)], cos
 
 
 async def list_chunks(connection: Connection, upload_id: UploadId) -> Sequence[ChunkSummary]:
-    """Return the chunks of a file, in order."""
     return [ChunkSummary(*row) for row in await SQL_LIST.rows(connection, upload_id=upload_id)]
 
 

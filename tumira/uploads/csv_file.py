@@ -175,7 +175,6 @@ class _Lines:
             yield found[0]
 
     def end_record(self) -> None:
-        """Begin to count the next record."""
         self._record_start = self.end
         self.in_record = 0
 
@@ -226,7 +225,6 @@ def _likeness(text: str, start: int, delimiter: str) -> tuple[float, int, int]:
 
 
 def _read_rows(text: str, start: int, delimiter: str) -> Sequence[CsvRow]:
-    """Read all rows that are not blank, the header with them."""
     lines = _Lines(text, start)
     rows: list[CsvRow] = []
     line = 0
@@ -268,7 +266,6 @@ def _check_row(line: int, cells: Sequence[str]) -> None:
 
 
 def _unreadable(line: int, lines: _Lines, error: csv.Error | None) -> CsvError:
-    """Say what is wrong with the record that could not be read."""
     # A cell that is longer than the csv module takes is no matter of quotes, unless it runs over lines.
     if lines.in_record <= 1 and (error is None or "field limit" in str(error)):
         return CsvError(

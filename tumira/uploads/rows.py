@@ -92,12 +92,6 @@ class _Fault(Struct, frozen=True):
     suggestion: str | None = None
 
 
-def places(message: str) -> Sequence[str]:
-    """Return the columns that a message names in braces, each once, as they come."""
-    names = [found[1] for found in _PIECE.finditer(message) if found[1] is not None]
-    return tuple(dict.fromkeys(" ".join(one.split()) for one in names))
-
-
 def check(
     tariff: Tariff,
     file: CsvFile,

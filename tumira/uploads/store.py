@@ -151,7 +151,6 @@ SQL_LIST: Final = Statement(
 
 
 async def list_recent(connection: Connection, account_id: AccountId, count_max: int) -> Sequence[Upload]:
-    """Return an account's files, the newest first."""
     return [
         Upload(*row) for row in await SQL_LIST.rows(connection, account_id=account_id, count_max=count_max)
     ]

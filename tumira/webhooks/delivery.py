@@ -11,9 +11,10 @@ from tumira.core.loops import log_failure
 from tumira.core.tracing import Tracer
 from tumira.postgres.pool import Database
 from tumira.webhooks.endpoints import Endpoint
+from tumira.webhooks.http_client import WebhookClient
 from tumira.webhooks.reader import EventReader, PendingEvent
 from tumira.webhooks.results import EndpointResults, ResultKeeper
-from tumira.webhooks.sender import Client, Clock, EventSender
+from tumira.webhooks.sender import Clock, EventSender
 
 # With fewer events left the next page is read.
 BACKLOG_LOW: Final = 64
@@ -32,7 +33,7 @@ class EndpointDelivery:
     def __init__(
         self,
         endpoint: Endpoint,
-        client: Client,
+        client: WebhookClient | str,
         database: Database,
         clock: Clock,
         report: Callable[[], None],
@@ -87,7 +88,6 @@ class EndpointDelivery:
             self._sender.close()
 
     def take_results(self) -> EndpointResults:
-        """Return the results to write, each once."""
         self._has_moved = False
         return self._results.take()
 

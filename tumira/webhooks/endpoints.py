@@ -173,7 +173,6 @@ SELECT DISTINCT account_id FROM webhook_endpoints WHERE types IS NULL OR %(type)
 
 
 async def list_subscribed_accounts(connection: Connection, type_: str) -> frozenset[AccountId]:
-    """Return the accounts with an endpoint that subscribes to this type."""
     rows = await SQL_LIST_SUBSCRIBED_ACCOUNTS.rows(connection, type=type_)
     return frozenset(AccountId(row["account_id"]) for row in rows)
 

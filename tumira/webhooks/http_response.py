@@ -42,21 +42,6 @@ class ResponseReader:
     `can_reuse` tells, once there is a response, whether the connection may carry another request.
     """
 
-    __slots__ = (
-        "_body_size",
-        "_ends_with_connection",
-        "_head_size",
-        "_interim",
-        "_is_complete",
-        "_parser",
-        "_problem",
-        "_retry_after",
-        "_start",
-        "_status",
-        "can_reuse",
-        "received",
-    )
-
     def __init__(self) -> None:
         self.received = 0
         self.can_reuse = False

@@ -42,6 +42,8 @@ class By:
 
     actor: Actor
     account_id: AccountId | None = None
+    # An operator on the console, who repairs an endpoint for its owner.
+    on_console: bool = False
 
 
 OPERATOR: Final = By(audit_log.OPERATOR)
@@ -101,7 +103,7 @@ async def add_endpoint(
             changed_at=now,
         )
         await endpoints.insert(connection, endpoint)
-        await _note(connection, by, endpoint, "endpoint added")
+        await note(connection, by, endpoint, "endpoint added")
     return endpoint, write_secret(secret)
 
 
@@ -190,7 +192,7 @@ async def change_endpoint(
         await endpoints.update(connection, changed)
         different = _differences(endpoint, changed)
         if different:
-            await _note(connection, by, changed, "endpoint changed", different)
+            await note(connection, by, changed, "endpoint changed", different)
     return changed
 
 
@@ -212,7 +214,7 @@ async def remove_endpoint(database: Database, endpoint_id: EndpointId, *, by: By
     async with database.transaction() as connection:
         endpoint = await lock_endpoint(connection, endpoint_id, by)
         await endpoints.delete(connection, endpoint_id)
-        await _note(connection, by, endpoint, "endpoint removed")
+        await note(connection, by, endpoint, "endpoint removed")
     return endpoint
 
 
@@ -224,7 +226,7 @@ async def pause_endpoint(database: Database, endpoint_id: EndpointId, *, by: By 
         await endpoints.update(connection, paused)
         await retries.suspend_retries(connection, [endpoint_id])
         if endpoint.state != paused.state:
-            await _note(connection, by, endpoint, "endpoint paused")
+            await note(connection, by, endpoint, "endpoint paused")
     return paused
 
 
@@ -234,37 +236,20 @@ async def resume_endpoint(
     """Send again to an endpoint: the waiting events too, or only the events from now on."""
     async with database.transaction() as connection:
         endpoint = await lock_endpoint(connection, endpoint_id, by)
-        resumed = await _resume(connection, endpoint, from_now=from_now)
-        await _note(connection, by, endpoint, "endpoint resumed", "from now on" if from_now else "")
-    return resumed
-
-
-async def enable_endpoint(
-    database: Database, endpoint_id: EndpointId, actor: Actor, *, from_now: bool
-) -> None:
-    """Resume an endpoint for its owner, as an operator does on the console."""
-    by = By(actor)
-    async with database.transaction() as connection:
-        endpoint = await lock_endpoint(connection, endpoint_id, by)
-        if endpoint.state == "paused":
+        if by.on_console and endpoint.state == "paused":
             raise EndpointError("Its owner has paused the endpoint, and alone resumes it.")
-        await _resume(connection, endpoint, from_now=from_now)
-        more = "from now on" if from_now else ""
-        await note(connection, by, endpoint, host_of(endpoint.url), "endpoint resumed", more)
-
-
-async def _resume(connection: Connection, endpoint: Endpoint, *, from_now: bool) -> Endpoint:
-    position = endpoint.position
-    if from_now:
-        position = await events.last_sequence(connection, endpoint.account_id)
-        await retries.delete_backlog(connection, endpoint.id)
-    else:
-        await retries.make_retries_due(connection, [endpoint.id], await clock.read_now(connection))
-    resumed = structs.replace(
-        endpoint, state="active", reason=None, position=position, health=_reset_health(endpoint)
-    )
-    await endpoints.update(connection, resumed)
-    await leases.wake(connection, endpoint.id)
+        position = endpoint.position
+        if from_now:
+            position = await events.last_sequence(connection, endpoint.account_id)
+            await retries.delete_backlog(connection, endpoint_id)
+        else:
+            await retries.make_retries_due(connection, [endpoint_id], await clock.read_now(connection))
+        resumed = structs.replace(
+            endpoint, state="active", reason=None, position=position, health=_reset_health(endpoint)
+        )
+        await endpoints.update(connection, resumed)
+        await leases.wake(connection, endpoint_id)
+        await note(connection, by, endpoint, "endpoint resumed", "from now on" if from_now else "")
     return resumed
 
 
@@ -291,7 +276,7 @@ async def rotate_secret(
             old_secret_until=await clock.read_now(connection) + OVERLAP,
         )
         await endpoints.update(connection, rotated)
-        await _note(connection, by, endpoint, "endpoint secret rotated")
+        await note(connection, by, endpoint, "endpoint secret rotated")
     return rotated, write_secret(secret)
 
 
@@ -300,8 +285,7 @@ async def send_test(database: Database, endpoint_id: EndpointId, *, by: By = OPE
     async with database.transaction() as connection:
         now = await clock.read_now(connection)
         event_id = EventId(new_id(int(now.timestamp() * 1000)))
-        endpoint = await lock_endpoint(connection, endpoint_id, by)
-        refuse_unless_active(endpoint)
+        endpoint = await lock_active(connection, endpoint_id, by)
         if await retries.count_waiting_tests(connection, endpoint_id) >= TESTS_MAX:
             raise EndpointError("Enough tests wait to be sent there already: wait until one was.")
         event = Event(event_id, endpoint.account_id, 0, WEBHOOK_TEST, None, None, now, webhook_test_data())
@@ -340,19 +324,23 @@ def _refuse_duplicate(url: str, existing: Sequence[Endpoint]) -> None:
         )
 
 
-def refuse_unless_active(endpoint: Endpoint) -> None:
-    if endpoint.state != "active":
-        raise EndpointError(
-            f"The endpoint is {endpoint.state}: `tumira webhook resume` first.",
-            plain=f"The endpoint is {endpoint.state}: resume it first.",
-        )
-
-
 async def lock_endpoint(connection: Connection, endpoint_id: EndpointId, by: By) -> Endpoint:
     """Lock an endpoint that the actor may change."""
     endpoint = await endpoints.lock(connection, by.account_id, endpoint_id)
     if endpoint is None:
         raise NoEndpointError
+    return endpoint
+
+
+async def lock_active(connection: Connection, endpoint_id: EndpointId, by: By) -> Endpoint:
+    """Lock an endpoint that the actor may change and to which events are sent."""
+    endpoint = await lock_endpoint(connection, endpoint_id, by)
+    if endpoint.state != "active":
+        remedy = "enable" if by.on_console else "resume"
+        raise EndpointError(
+            f"The endpoint is {endpoint.state}: `tumira webhook resume` first.",
+            plain=f"The endpoint is {endpoint.state}: {remedy} it first.",
+        )
     return endpoint
 
 
@@ -366,15 +354,10 @@ def host_of(url: str) -> str:
     return url.split("/", 3)[2]
 
 
-async def _note(connection: Connection, by: By, endpoint: Endpoint, what: str, more: str = "") -> None:
-    # Not the whole URL: the path may hold a secret of its owner.
-    await note(connection, by, endpoint, "/".join(endpoint.url.split("/", 3)[:3]), what, more)
-
-
-async def note(
-    connection: Connection, by: By, endpoint: Endpoint, place: str, what: str, more: str = ""
-) -> None:
+async def note(connection: Connection, by: By, endpoint: Endpoint, what: str, more: str = "") -> None:
     """Record a change in the audit log, for the owner and, if an operator made it, for operators."""
+    # Not the whole URL: the path may hold a secret of its owner.
+    place = host_of(endpoint.url) if by.on_console else "/".join(endpoint.url.split("/", 3)[:3])
     detail = f"{place} ({write_id(ENDPOINT, endpoint.id)})"
     if more:
         detail += f": {more}"

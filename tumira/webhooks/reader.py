@@ -169,7 +169,6 @@ class EventReader:
 
 
 async def _write_bodies(connection: Connection, pending: Sequence[PendingEvent]) -> Sequence[PendingEvent]:
-    """Write the payloads, and return the events that have one."""
     message_ids = {one.event.message_id for one in pending if one.event.message_id is not None}
     batch_ids = {one.event.batch_id for one in pending if one.event.batch_id is not None}
     messages = await batches.list_named_messages(connection, sorted(message_ids))

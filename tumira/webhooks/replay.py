@@ -4,7 +4,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from tumira import events
-from tumira.audit_log import Actor
 from tumira.core.ids import EndpointId, EventId, first_id
 from tumira.events import is_subscribed
 from tumira.postgres import clock
@@ -12,15 +11,7 @@ from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.webhooks import attempts, leases, retries
 from tumira.webhooks.endpoints import Endpoint
-from tumira.webhooks.manage import (
-    OPERATOR,
-    By,
-    EndpointError,
-    host_of,
-    lock_endpoint,
-    note,
-    refuse_unless_active,
-)
+from tumira.webhooks.manage import OPERATOR, By, EndpointError, lock_active, note
 from tumira.webhooks.retries import EventRetry
 
 REPLAYABLE: Final = timedelta(days=30)
@@ -34,8 +25,7 @@ async def replay_event(
 ) -> int:
     """Have one event sent again; return 0 if it was not sent yet."""
     async with database.transaction() as connection:
-        endpoint = await lock_endpoint(connection, endpoint_id, by)
-        refuse_unless_active(endpoint)
+        endpoint = await lock_active(connection, endpoint_id, by)
         event = await events.find(connection, endpoint.account_id, event_id)
         if event is None:
             raise EndpointError(
@@ -63,8 +53,7 @@ async def replay_event(
 async def replay_after(database: Database, endpoint_id: EndpointId, after: int, *, by: By = OPERATOR) -> int:
     """Have all events above a number sent again; return how many numbers that are."""
     async with database.transaction() as connection:
-        endpoint = await lock_endpoint(connection, endpoint_id, by)
-        refuse_unless_active(endpoint)
+        endpoint = await lock_active(connection, endpoint_id, by)
         # Events above its position are sent anyway.
         until = endpoint.position
         if after >= until:
@@ -83,8 +72,7 @@ async def replay_between(
 ) -> int:
     """Have the events between two times sent again; return how many numbers are read for that."""
     async with database.transaction() as connection:
-        endpoint = await lock_endpoint(connection, endpoint_id, by)
-        refuse_unless_active(endpoint)
+        endpoint = await lock_active(connection, endpoint_id, by)
         bounds = await events.find_range(connection, endpoint.account_id, from_at, until_at)
         if bounds is None or bounds[0] > endpoint.position:
             return 0
@@ -112,33 +100,18 @@ async def replay_failed(
     """Have the events of which every attempt since then failed sent again now; return how many."""
     async with database.transaction() as connection:
         now = await clock.read_now(connection)
-        endpoint = await lock_endpoint(connection, endpoint_id, by)
-        refuse_unless_active(endpoint)
-        return await _retry_failed(connection, endpoint, now, max(since, now - REPLAYABLE))
-
-
-async def replay_failed_for_owner(
-    database: Database, endpoint_id: EndpointId, actor: Actor, back: timedelta
-) -> int:
-    """Do the same for the last minutes or days, as an operator does on the console."""
-    by = By(actor)
-    async with database.transaction() as connection:
-        now = await clock.read_now(connection)
-        endpoint = await lock_endpoint(connection, endpoint_id, by)
-        if endpoint.state != "active":
-            raise EndpointError(f"The endpoint is {endpoint.state}: enable it first.")
-        count = await _retry_failed(connection, endpoint, now, now - min(back, REPLAYABLE))
-        if count:
-            await note(connection, by, endpoint, host_of(endpoint.url), "failed events replayed", f"{count}")
-    return count
-
-
-async def _retry_failed(connection: Connection, endpoint: Endpoint, now: datetime, since: datetime) -> int:
-    since_id = first_id(int(since.timestamp() * 1000))
-    failed = await attempts.list_failed_events(connection, endpoint.id, since_id, endpoint.types, FAILED_MAX)
-    if failed:
-        # From the first attempt on: their number of attempts begins at 0 again.
-        again = [EventRetry(endpoint.id, sequence, event_id, 0, now, now) for sequence, event_id in failed]
-        await retries.upsert_retries(connection, again)
-        await leases.wake(connection, endpoint.id)
+        endpoint = await lock_active(connection, endpoint_id, by)
+        since_id = first_id(int(max(since, now - REPLAYABLE).timestamp() * 1000))
+        failed = await attempts.list_failed_events(
+            connection, endpoint.id, since_id, endpoint.types, FAILED_MAX
+        )
+        if failed:
+            # From the first attempt on: their number of attempts begins at 0 again.
+            again = [
+                EventRetry(endpoint.id, sequence, event_id, 0, now, now) for sequence, event_id in failed
+            ]
+            await retries.upsert_retries(connection, again)
+            await leases.wake(connection, endpoint.id)
+            if by.on_console:
+                await note(connection, by, endpoint, "failed events replayed", f"{len(failed)}")
     return len(failed)

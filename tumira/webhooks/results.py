@@ -78,7 +78,6 @@ class ResultKeeper:
         self._has_recovered = False
 
     def add(self, pending: PendingEvent, result: SendResult, now: datetime) -> None:
-        """Take the result of an attempt into account."""
         next_at: datetime | None = None
         if result.is_delivered:
             self._has_recovered = self._has_recovered or self.health.is_probing
@@ -102,7 +101,6 @@ class ResultKeeper:
         return EndpointResults(progress, made, self._reader.replay_positions(), has_recovered)
 
     def on_recorded(self, results: EndpointResults) -> None:
-        """Note that these results are on disk."""
         self.unrecorded -= len(results.made)
         retried = [one.attempt.event_id for one in results.made if one.sent_before]
         self._reader.on_recorded(retried, results.replays)

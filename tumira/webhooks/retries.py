@@ -66,7 +66,6 @@ SELECT id, position, until, from_at, until_at
 
 
 async def list_replays(connection: Connection, endpoint_id: EndpointId, count_max: int) -> Sequence[Replay]:
-    """Return the replays of an endpoint in the order in which they were requested."""
     rows = await SQL_LIST_REPLAYS.rows(connection, endpoint_id=endpoint_id, count_max=count_max)
     return [Replay(*row) for row in rows]
 
@@ -161,7 +160,6 @@ DELETE FROM webhook_retries WHERE endpoint_id = %(endpoint_id)s
 
 
 async def delete_backlog(connection: Connection, endpoint_id: EndpointId) -> None:
-    """Delete the retries and replays of an endpoint."""
     await SQL_DELETE_BACKLOG.rows(connection, endpoint_id=endpoint_id)
 
 

@@ -13,7 +13,6 @@ _PREFIX: Final = "whsec_"
 
 
 def write_secret(secret: bytes) -> str:
-    """Write a secret as its owner sees it."""
     return _PREFIX + b64encode(secret).decode()
 
 

@@ -23,10 +23,9 @@ from tumira.webhooks import leases
 from tumira.webhooks import url as webhook_url
 from tumira.webhooks.delivery import EndpointDelivery
 from tumira.webhooks.endpoints import Endpoint
-from tumira.webhooks.http_client import CallFailedError, WebhookClient
-from tumira.webhooks.http_response import HttpResponse
+from tumira.webhooks.http_client import WebhookClient
 from tumira.webhooks.results import EndpointResults, record_results
-from tumira.webhooks.sender import Client, Clock
+from tumira.webhooks.sender import Clock
 
 POLL_S: Final = 0.1
 # Retries that become due have no wake-up row; the scan of all endpoints finds rows that were lost.
@@ -117,7 +116,6 @@ class WebhookWorker:
                 delivery.close()
 
     async def _find(self, connection: Connection) -> Sequence[EndpointId]:
-        """Return endpoints that may have waiting events."""
         found = list(await leases.take_wake_ups(connection, self._worker, DELIVERIES_MAX))
         now = self._loop.time()
         if now - self._polled_due_at >= POLL_DUE_S:
@@ -140,11 +138,12 @@ class WebhookWorker:
         self._deliveries[endpoint.id] = delivery
         self._tasks[endpoint.id] = asyncio.create_task(self._run(delivery))
 
-    def _client(self, endpoint: Endpoint) -> Client:
+    def _client(self, endpoint: Endpoint) -> WebhookClient | str:
+        """Return the client, or why the endpoint's URL may not be called any more."""
         try:
             target = webhook_url.parse(endpoint.url, allow_private=self._allow_private)
         except ValueError as error:
-            return _UrlNotAllowed(str(error))
+            return str(error)
         return WebhookClient(target, allow_private=self._allow_private, resolve=self._resolve, tls=self._tls)
 
     async def _run(self, delivery: EndpointDelivery) -> None:
@@ -207,16 +206,3 @@ class WebhookWorker:
             task.cancel()
         await asyncio.gather(*tasks, writer, return_exceptions=True)
         self._line.terminate()
-
-
-class _UrlNotAllowed:
-    """The client of an endpoint whose URL may not be called any more: each attempt fails and says why."""
-
-    def __init__(self, problem: str) -> None:
-        self._problem = problem
-
-    async def post(self, _headers: Sequence[tuple[str, str]], _body: bytes) -> HttpResponse:
-        raise CallFailedError(self._problem)
-
-    def close(self) -> None:
-        pass

@@ -24,8 +24,8 @@ from tumira.webhooks.endpoints import (
     UnhealthyCursor,
 )
 from tumira.webhooks.health import DISABLE_AFTER
-from tumira.webhooks.manage import EndpointError, NoEndpointError, enable_endpoint, host_of
-from tumira.webhooks.replay import FAILED_MAX, REPLAYABLE, replay_failed_for_owner
+from tumira.webhooks.manage import By, EndpointError, NoEndpointError, host_of, resume_endpoint
+from tumira.webhooks.replay import FAILED_MAX, REPLAYABLE, replay_failed
 
 WEBHOOKS: Final = "/operator/webhooks"
 PAGE: Final = 25
@@ -114,7 +114,7 @@ def _read_cursor(text: str) -> UnhealthyCursor | None:
 async def enable(session: OperatorSession) -> Response:
     from_now = (await EnableForm.read(session.request)).from_now.data
     with _refusing():
-        await enable_endpoint(session.database, _endpoint_id(session), session.actor, from_now=from_now)
+        await resume_endpoint(session.database, _endpoint_id(session), from_now=from_now, by=_by(session))
     return redirect(WEBHOOKS + ("?done=enabled-from-now" if from_now else "?done=enabled"))
 
 
@@ -124,10 +124,13 @@ async def replay(session: OperatorSession) -> Response:
     if form.faults:
         raise FormRefused({"": form.faults["period"]})
     with _refusing():
-        count = await replay_failed_for_owner(
-            session.database, _endpoint_id(session), session.actor, PERIODS[form.period.data]
-        )
+        since = datetime.now(UTC) - PERIODS[form.period.data]
+        count = await replay_failed(session.database, _endpoint_id(session), since, by=_by(session))
     return redirect(WEBHOOKS + (f"?replayed={count}" if count else "?done=nothing"))
+
+
+def _by(session: OperatorSession) -> By:
+    return By(session.actor, on_console=True)
 
 
 @contextmanager
