@@ -100,54 +100,35 @@ async def begin(database: Database, account_id: AccountId, upload_id: UploadId) 
         await file_checks.begin(connection, account_id, upload_id, "people.csv")
 
 
-async def beat(database: Database, upload_id: UploadId, rows: int, done: int) -> None:
-    async with database.transaction() as connection:
-        assert await file_checks.beat(connection, upload_id, rows=rows, done=done)
-
-
-async def fail(database: Database, upload_id: UploadId, problem: str) -> None:
-    async with database.transaction() as connection:
-        await file_checks.fail(connection, upload_id, problem)
-
-
 def words(page: httpx.Response) -> str:
     return " ".join(re.sub(r"<[^>]*>", " ", page.text).split())
 
 
-def test_the_page_of_a_file_shows_how_far_its_check_is_without_a_script_too(service: Service) -> None:
+def test_the_page_of_a_file_shows_how_far_its_check_is_and_why_it_ended(service: Service) -> None:
     person = sign_up(service)
     upload_id = UploadId(new_id(1))
     service.run(begin, account_of(service, person), upload_id)
     path = f"{PAGE}/{write_id(UPLOAD, upload_id)}"
 
-    waiting = person.browser.get(path)
+    def change(values: str) -> None:
+        service.sql(f"UPDATE file_checks SET {values} WHERE upload_id = $1", upload_id)
 
+    waiting = person.browser.get(path)
     assert "The file waits for its turn." in words(waiting)
     assert '<noscript><meta http-equiv="refresh" content="3"></noscript>' in waiting.text
-    service.run(beat, upload_id, 10_000, 2_500)
+    change("rows = 10000, done = 2500")
     page = person.browser.get(path)
     assert "2,500 of 10,000 rows checked." in words(page)
     assert '<progress max="10000" value="2500"' in page.text
     part = person.browser.get(f"{path}/progress")
     assert "2,500 of 10,000 rows checked." in words(part)
     assert 'data-part="open"' in part.text
-
     assert sign_up(service).browser.get(path).status_code == httpx.codes.NOT_FOUND
     assert person.browser.get(f"{path}/send").status_code == httpx.codes.NOT_FOUND
 
-
-def test_the_page_of_a_file_says_why_its_check_ended(service: Service) -> None:
-    person = sign_up(service)
-    upload_id = UploadId(new_id(2))
-    service.run(begin, account_of(service, person), upload_id)
-    path = f"{PAGE}/{write_id(UPLOAD, upload_id)}"
-    service.sql(
-        "UPDATE file_checks SET alive_at = now() - interval '1 minute' WHERE upload_id = $1", upload_id
-    )
+    change("alive_at = now() - interval '1 minute'")
     assert "The check was interrupted on our side." in words(person.browser.get(path))
-
-    service.run(fail, upload_id, "Split it <b>up</b>.")
-
+    change("problem = 'Split it <b>up</b>.'")
     page = person.browser.get(path)
     assert "Split it &lt;b&gt;up&lt;/b&gt;." in page.text
     assert 'http-equiv="refresh"' not in page.text

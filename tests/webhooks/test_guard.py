@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.webhooks.calls import BODY, HEADERS, NAME, Names, calling, calling_tls, failure
-from tests.support.webhooks.receivers import WAIT_S, Authority, deaf_port, redirect, run_receiver
+from tests.support.webhooks.receivers import WAIT_S, Authority, answer, deaf_port, run_receiver
 from tumira.core.dns import Resolver
 from tumira.webhooks.http_client import CallFailedError, Timeouts, WebhookClient, default_tls
 from tumira.webhooks.http_response import HttpResponse
@@ -95,23 +95,12 @@ async def test_the_next_address_is_tried_when_one_refuses() -> None:
         assert (await client.post(HEADERS, BODY)).status == 200
 
 
-@pytest.mark.parametrize(
-    ("found", "words"),
-    [
-        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "does not resolve to an address."),
-        (OSError("anything"), "does not resolve to an address."),
-        ([], "does not resolve to an address."),
-        (TimeoutError(), "did not resolve within 5 seconds."),
-    ],
-)
-async def test_a_name_that_does_not_resolve_is_said_to_be_so(
-    found: Sequence[str] | OSError, words: str
-) -> None:
-    async with calling(f"http://{NAME}:8080/", names=Names(found)) as client:
-        assert await failure(client) == f"{NAME} {words}"
+async def test_a_name_that_does_not_resolve_is_said_to_be_so() -> None:
+    unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    for found in (unknown, OSError("anything"), ()):
+        async with calling(f"http://{NAME}:8080/", names=Names(found)) as client:
+            assert await failure(client) == f"{NAME} does not resolve to an address."
 
-
-async def test_a_resolver_that_hangs_is_not_waited_for() -> None:
     async def never(_: str, __: int) -> Sequence[str]:
         await asyncio.Event().wait()
         return ()
@@ -125,7 +114,7 @@ async def test_a_resolver_that_hangs_is_not_waited_for() -> None:
 async def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
     async with (
         run_receiver() as other,
-        run_receiver(redirect(other.url)) as receiver,
+        run_receiver(answer(307, {"location": other.url})) as receiver,
         calling(receiver.url) as client,
     ):
         for _ in range(2):
@@ -157,7 +146,6 @@ async def test_a_certificate_that_is_not_valid_for_the_name_is_refused(authority
         (authority.issue("other.example.com"), f"The certificate does not fit {NAME}."),
         # One for the address does not do for the name.
         (authority.issue("127.0.0.1"), f"The certificate does not fit {NAME}."),
-        (authority.issue_expired(NAME), f"The certificate of {NAME} has expired."),
         (authority.issue_self_signed(NAME), f"The certificate of {NAME} is self-signed."),
     ):
         async with calling_tls(context, authority) as (receiver, client):

@@ -9,12 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tumira.webhooks.health import (
-    BACKOFF,
-    CONCURRENCY_FIRST,
-    CONCURRENCY_MAX,
-    DISABLE_AFTER,
     FAILURES_MAX,
-    FAILURES_MIN,
     RETRY_AFTER_MAX,
     Health,
     failed,
@@ -37,11 +32,6 @@ def fail(health: Health, count: int, now: datetime = NOW, chance: float = 0.5) -
     for _ in range(count):
         health = failed(health, now, None, chance)
     return health
-
-
-def test_the_numbers_are_those_that_customers_are_told() -> None:
-    assert (FAILURES_MAX, BACKOFF, FAILURES_MIN, DISABLE_AFTER) == (20, 5 * MINUTE, 10, 5 * DAY)
-    assert (CONCURRENCY_FIRST, CONCURRENCY_MAX, RETRY_AFTER_MAX) == (4, 16, DAY)
 
 
 def test_the_twentieth_failure_makes_an_endpoint_rest_five_minutes_give_or_take_a_tenth() -> None:

@@ -14,7 +14,6 @@ from tests.support.webhooks.receivers import (
     close_before,
     close_within,
     continue_first,
-    deaf_port,
     first,
     hang,
     ok,
@@ -107,21 +106,13 @@ async def test_a_body_may_end_with_the_connection() -> None:
     assert receiver.connections == 2
 
 
-async def test_interim_answers_are_skipped_with_their_headers() -> None:
+async def test_interim_answers_are_skipped_with_their_headers_and_have_an_end() -> None:
     async with run_receiver(continue_first) as receiver, calling(receiver.url) as client:
         for _ in range(2):
             assert await client.post(HEADERS, BODY) == HttpResponse(201, None, b"")
-    assert receiver.connections == 1
-
-
-async def test_interim_answers_have_an_end() -> None:
-    async def respond(_: Request, line: Line) -> None:
-        for __ in range(11):
-            await line.say(b"HTTP/1.1 100 Continue\r\n\r\n")
-        await line.say(write_answer(200))
-
-    async with run_receiver(respond) as receiver, calling(receiver.url) as client:
+        receiver.respond = say(b"HTTP/1.1 100 Continue\r\n\r\n" * 11 + write_answer(200))
         assert await failure(client) == "The server sent too many interim answers."
+    assert receiver.connections == 1
 
 
 async def test_a_header_cannot_bring_in_another_or_change_the_frame() -> None:
@@ -192,13 +183,11 @@ async def test_a_kept_connection_that_breaks_without_an_answer_is_replaced_once(
         receiver.respond = breaking
         assert await failure(client) == "The connection was closed before an answer came."
         assert (receiver.connections, len(receiver.requests)) == (3, 5)
-
-
-async def test_a_kept_connection_that_breaks_within_an_answer_is_not_asked_again() -> None:
-    async with run_receiver(first(1, ok, close_within)) as receiver, calling(receiver.url) as client:
+        # Within an answer it is not asked again.
+        receiver.respond = first(1, ok, close_within)
         await client.post(HEADERS, BODY)
         assert await failure(client) == "The connection was closed before the answer was complete."
-    assert len(receiver.requests) == 2
+        assert (receiver.connections, len(receiver.requests)) == (4, 7)
 
 
 async def test_octets_that_nobody_asked_for_end_a_kept_connection() -> None:
@@ -215,24 +204,16 @@ async def test_octets_that_nobody_asked_for_end_a_kept_connection() -> None:
     assert receiver.connections == 2
 
 
-async def test_a_connection_that_nobody_uses_is_given_up() -> None:
+async def test_a_connection_that_nobody_uses_or_that_is_old_is_given_up() -> None:
     async with run_receiver() as receiver, calling(receiver.url, timeouts=Timeouts(idle_s=0.05)) as client:
         await asyncio.gather(*(client.post(HEADERS, BODY) for _ in range(4)))
         await receiver.wait_open(0)
         assert (await client.post(HEADERS, BODY)).status == 200
         await receiver.wait_open(0)
-
-
-async def test_a_connection_is_given_up_when_it_is_old() -> None:
-    names = Names(["127.0.0.1"])
-    timeouts = Timeouts(lifetime_s=0)
-    async with (
-        run_receiver() as receiver,
-        calling(receiver.url_as(NAME), names=names, timeouts=timeouts) as client,
-    ):
+    async with run_receiver() as receiver, calling(receiver.url, timeouts=Timeouts(lifetime_s=0)) as client:
         for _ in range(3):
             assert (await client.post(HEADERS, BODY)).status == 200
-    assert receiver.connections == len(names.asked) == 3
+    assert receiver.connections == 3
 
 
 async def test_closing_drops_what_is_idle_at_once_and_the_rest_after_its_call() -> None:
@@ -270,9 +251,6 @@ async def test_a_cancelled_call_ends_its_connection_and_no_other() -> None:
         with pytest.raises(asyncio.CancelledError):
             await call
         await receiver.wait_open(1)
-        receiver.respond = ok
-        assert (await client.post(HEADERS, BODY)).status == 200
-    assert receiver.connections == 2
 
 
 async def test_a_call_may_be_cancelled_at_any_moment() -> None:
@@ -302,14 +280,3 @@ async def test_a_call_cancelled_after_its_answer_came_leaves_the_connection_to_t
             assert (await client.post(HEADERS, b"second")).start == b"second"
             assert call.cancelled()
     assert receiver.connections == 1
-
-
-async def test_a_call_cancelled_while_it_connects_leaves_nothing() -> None:
-    with deaf_port() as port:
-        async with calling(f"https://{NAME}:{port}/") as client:
-            call = asyncio.create_task(client.post(HEADERS, BODY))
-            for _ in range(10):
-                await asyncio.sleep(0)
-            call.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await call

@@ -8,10 +8,10 @@ from typing import Final
 import asyncpg
 import pytest_asyncio
 
+from tests.support.webhooks.office import new_attempt
 from tests.support.webhooks.world import Added, Hooks, open_hooks
 from tumira.core.ids import EndpointId, EventId, new_id
 from tumira.webhooks import endpoints, leases, manage, replay, retries
-from tumira.webhooks.attempts import Attempt
 from tumira.webhooks.endpoints import Endpoint
 from tumira.webhooks.health import Health
 from tumira.webhooks.leases import EndpointProgress
@@ -89,6 +89,11 @@ async def put_retry(hooks: Hooks, added: Added, due_at: datetime, sequence: int 
 async def test_an_endpoint_is_leased_to_one_worker_until_that_lets_go_or_its_lease_ends(
     hooks: Hooks, endpoint: Added
 ) -> None:
+    async with hooks.database.transaction() as connection:
+        # Its owner is changing it.
+        await endpoints.lock(connection, None, endpoint.id)
+        async with asyncio.timeout(40):
+            assert await lease(hooks, ONE, endpoint) == []
     assert [one.id for one in await lease(hooks, ONE, endpoint)] == [endpoint.id]
     assert await lease(hooks, TWO, endpoint) == await lease(hooks, ONE, endpoint) == []
     await release(hooks, TWO, endpoint)
@@ -125,16 +130,6 @@ async def test_many_workers_that_ask_at_once_share_endpoints_without_overlap(hoo
     assert sorted([*taken, *(one.id for one in rest)]) == sorted(one.id for one in added)
 
 
-async def test_an_endpoint_that_its_owner_is_changing_is_left_for_the_next_look(
-    hooks: Hooks, endpoint: Added
-) -> None:
-    async with hooks.database.transaction() as connection:
-        await endpoints.lock(connection, None, endpoint.id)
-        async with asyncio.timeout(40):
-            assert await lease(hooks, ONE, endpoint) == []
-    assert len(await lease(hooks, ONE, endpoint)) == 1
-
-
 async def test_renewing_and_recording_lock_endpoints_in_the_same_order(hooks: Hooks) -> None:
     first, second = sorted(
         [await hooks.add(f"{URL}/{number}") for number in range(2)], key=lambda one: one.id
@@ -165,7 +160,7 @@ async def _waits_for_a_lock(hooks: Hooks) -> bool:
 # What is due.
 
 
-async def test_news_ring_once_for_the_endpoints_of_their_account_and_are_seen_without_the_bell_too(
+async def test_news_ring_once_for_the_endpoints_of_their_account_and_for_their_holder(
     hooks: Hooks, endpoint: Added
 ) -> None:
     async with open_hooks(hooks.database.url) as others:
@@ -175,12 +170,8 @@ async def test_news_ring_once_for_the_endpoints_of_their_account_and_are_seen_wi
         await hooks.add_events()
         assert await take_wake_ups(hooks) == {endpoint.id}
         assert await take_wake_ups(hooks) == set()
+        # They are seen without the bell too.
         assert await behind(hooks) == {endpoint.id}
-
-
-async def test_a_bell_is_heard_by_the_worker_that_has_the_endpoint_while_it_has_it(
-    hooks: Hooks, endpoint: Added
-) -> None:
     await lease(hooks, ONE, endpoint)
     await hooks.add_events()
     assert await take_wake_ups(hooks, TWO) == set()
@@ -308,24 +299,17 @@ async def test_what_a_wider_choice_of_events_would_take_is_not_passed_over_by_wh
 # What is recorded.
 
 
-def attempt_at(added: Added, event_id: EventId, sequence: int, now: datetime, status: int = 200) -> Attempt:
-    next_at = None if status == 200 else now + MINUTE
-    attempt_id = new_id(int(now.timestamp() * 1000))
-    return Attempt(
-        attempt_id, added.id, event_id, sequence, "balance.low", 1, now, 5, status, None, "thanks", next_at
-    )
-
-
 async def record(hooks: Hooks, worker: str, *advances: EndpointResults) -> None:
     async with hooks.database.transaction() as connection:
         await record_results(connection, worker, advances, hooks.clock())
 
 
-async def one_delivered(hooks: Hooks, added: Added, status: int = 200) -> EndpointResults:
+async def one_failed(hooks: Hooks, added: Added) -> EndpointResults:
     await hooks.add_events()
     (event_id,) = await hooks.event_ids()
     (mine,) = await lease(hooks, ONE, added)
-    attempt = attempt_at(added, event_id, 1, hooks.clock(), status)
+    now = hooks.clock()
+    attempt = new_attempt(added.id, event_id, at=now, status=503, next_at=now + MINUTE)
     return EndpointResults(
         progress(mine, 1), [AttemptMade(attempt, attempt.at, sent_before=False)], {}, has_recovered=False
     )
@@ -335,7 +319,7 @@ async def test_what_was_recorded_without_our_hearing_of_it_can_be_recorded_again
     hooks: Hooks, endpoint: Added
 ) -> None:
     # The line broke at the commit: a worker cannot know, and writes the same once more until it hears.
-    advance = await one_delivered(hooks, endpoint, 503)
+    advance = await one_failed(hooks, endpoint)
     await record(hooks, ONE, advance)
     await record(hooks, ONE, advance)
     assert len(await hooks.attempts(endpoint)) == 1
@@ -345,7 +329,7 @@ async def test_what_was_recorded_without_our_hearing_of_it_can_be_recorded_again
 async def test_what_happened_at_an_endpoint_that_was_removed_is_forgotten(
     hooks: Hooks, endpoint: Added
 ) -> None:
-    advance = await one_delivered(hooks, endpoint, 503)
+    advance = await one_failed(hooks, endpoint)
     other = await hooks.add(URL + "/other")
     await hooks.add_events()
     (mine,) = await lease(hooks, ONE, other)

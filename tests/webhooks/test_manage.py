@@ -4,17 +4,15 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 import pytest
 from msgspec import structs
 
-from tests.support.webhooks.office import URL, Office
+from tests.support.webhooks.office import URL, Office, new_attempt
 from tumira import events
 from tumira.core.errors import OperatorError
 from tumira.core.ids import AccountId, EndpointId, EventId, new_id
 from tumira.webhooks import attempts, endpoints, manage, replay
-from tumira.webhooks.attempts import Attempt
 from tumira.webhooks.health import Health
 from tumira.webhooks.manage import ENDPOINTS_MAX, OVERLAP, EndpointError
 from tumira.webhooks.retries import Backlog
@@ -274,9 +272,7 @@ async def test_a_removed_endpoint_leaves_its_attempts_and_nothing_that_waits(off
         await office.put_off(one.id, event, timedelta(hours=5))
         await replay.replay_after(office.database, one.id, 0)
     both = [endpoint.id, other.id]
-    now = datetime.now(UTC)
-    attempt_id: UUID = new_id(int(now.timestamp() * 1000))
-    attempt = Attempt(attempt_id, endpoint.id, event.id, 1, event.type, 1, now, 12, 503, None, "no", now)
+    attempt = new_attempt(endpoint.id, event.id, answer="no")
     async with office.database.transaction() as connection:
         await attempts.insert_attempts(connection, [attempt])
 

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import asyncpg
@@ -12,7 +13,7 @@ import pytest
 from tests.support.postgres.databases import complete, execute
 from tests.support.processes.service import new_caller
 from tests.support.webhooks.commands import Allowing, add
-from tests.support.webhooks.office import URL, Office
+from tests.support.webhooks.office import URL, Office, new_attempt
 from tumira import audit_log
 from tumira.accounts.api_keys import Scope
 from tumira.audit_log import Actor
@@ -20,9 +21,7 @@ from tumira.cli.output import actor
 from tumira.core.ids import ENDPOINT, KEY, AccountId, EndpointId, EventId, KeyId, new_id, write_id
 from tumira.events import Event
 from tumira.identity import manage_keys
-from tumira.postgres.pool import Database
 from tumira.webhooks import attempts, leases, manage, replay, view
-from tumira.webhooks.attempts import Attempt
 from tumira.webhooks.endpoints import Endpoint
 from tumira.webhooks.manage import By, EndpointError, NoEndpointError
 
@@ -36,37 +35,26 @@ async def noted(office: Office, account_id: AccountId) -> Sequence[tuple[str, st
     return [(row["what"], row["actor"], row["address"], row["detail"]) for row in rows][1:]
 
 
-Action = Callable[[Database, EndpointId, By], Awaitable[Any]]
 NOW: Final = datetime.now(UTC)
-
-ACTIONS: Final[dict[str, Action]] = {
-    "change": lambda database, endpoint_id, by: manage.change_endpoint(
-        database,
-        endpoint_id,
+# Each is called with a database, an endpoint and who acts.
+ACTIONS: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
+    "change": partial(
+        manage.change_endpoint,
         url=None,
         types=["message.failed"],
         change_types=True,
         description="changed",
         allow_private=False,
-        by=by,
     ),
-    "pause": lambda database, endpoint_id, by: manage.pause_endpoint(database, endpoint_id, by=by),
-    "resume": lambda database, endpoint_id, by: manage.resume_endpoint(
-        database, endpoint_id, from_now=True, by=by
-    ),
-    "rotate": lambda database, endpoint_id, by: manage.rotate_secret(database, endpoint_id, by=by),
-    "test": lambda database, endpoint_id, by: manage.send_test(database, endpoint_id, by=by),
-    "replay one": lambda database, endpoint_id, by: replay.replay_event(
-        database, endpoint_id, EventId(new_id(1)), by=by
-    ),
-    "replay after": lambda database, endpoint_id, by: replay.replay_after(database, endpoint_id, 0, by=by),
-    "replay between": lambda database, endpoint_id, by: replay.replay_between(
-        database, endpoint_id, NOW, NOW, by=by
-    ),
-    "replay failed": lambda database, endpoint_id, by: replay.replay_failed(
-        database, endpoint_id, NOW, by=by
-    ),
-    "remove": lambda database, endpoint_id, by: manage.remove_endpoint(database, endpoint_id, by=by),
+    "pause": manage.pause_endpoint,
+    "resume": partial(manage.resume_endpoint, from_now=True),
+    "rotate": manage.rotate_secret,
+    "test": manage.send_test,
+    "replay one": partial(replay.replay_event, event_id=EventId(new_id(1))),
+    "replay after": partial(replay.replay_after, after=0),
+    "replay between": partial(replay.replay_between, from_at=NOW, until_at=NOW),
+    "replay failed": partial(replay.replay_failed, since=NOW),
+    "remove": manage.remove_endpoint,
 }
 
 
@@ -81,7 +69,7 @@ async def test_a_foreign_endpoint_looks_like_an_unknown_one_and_is_not_even_lock
             said = []
             for endpoint_id in (theirs.id, unknown):
                 with pytest.raises(NoEndpointError) as refused:
-                    await action(office.database, endpoint_id, By(HER, office.ours))
+                    await action(office.database, endpoint_id, by=By(HER, office.ours))
                 said.append(str(refused.value))
             assert len(set(said)) == 1, name
     with pytest.raises(NoEndpointError):
@@ -95,9 +83,9 @@ async def test_each_change_is_noted_once_with_who_made_it(office: Office) -> Non
     endpoint = await office.add(URL + "/token?key=1234")
     for by in (By(HER, office.ours), By(Actor("cli:root"))):
         for name in ("pause", "pause", "resume", "rotate", "change", "change"):
-            await ACTIONS[name](office.database, endpoint.id, by)
-    await ACTIONS["test"](office.database, endpoint.id, By(HER, office.ours))
-    await ACTIONS["remove"](office.database, endpoint.id, By(HER, office.ours))
+            await ACTIONS[name](office.database, endpoint.id, by=by)
+    await ACTIONS["test"](office.database, endpoint.id, by=By(HER, office.ours))
+    await ACTIONS["remove"](office.database, endpoint.id, by=By(HER, office.ours))
     place = f"https://hooks.example.com ({write_id(ENDPOINT, endpoint.id)})"
     both = ["endpoint paused", "endpoint resumed", "endpoint secret rotated"]
     found = await noted(office, office.ours)
@@ -130,7 +118,7 @@ async def test_a_change_that_cannot_be_noted_is_not_made(office: Office) -> None
     nobody = Actor("nobody")
     for name in ("change", "pause", "resume", "rotate", "remove"):
         with pytest.raises(asyncpg.CheckViolationError):
-            await ACTIONS[name](office.database, endpoint.id, By(nobody, office.ours))
+            await ACTIONS[name](office.database, endpoint.id, by=By(nobody, office.ours))
     for made in (
         manage.add_endpoint(
             office.database, office.ours, URL + "/2", None, "", allow_private=False, by=By(nobody)
@@ -171,28 +159,13 @@ async def test_of_many_who_revoke_a_key_at_once_one_is_noted(office: Office) -> 
 async def tried(
     office: Office, endpoint: Endpoint, event: Event, *statuses: int | None, **values: Any
 ) -> None:
-    at = values.pop("at", datetime.now(UTC))
+    values = {"sequence": event.sequence, **values}
+    made = [
+        new_attempt(endpoint.id, event.id, number=number, status=status, **values)
+        for number, status in enumerate(statuses, start=1)
+    ]
     async with office.database.transaction() as connection:
-        await attempts.insert_attempts(
-            connection,
-            [
-                Attempt(
-                    new_id(int(at.timestamp() * 1000)),
-                    endpoint.id,
-                    event.id,
-                    values.get("sequence", event.sequence),
-                    values.get("type", event.type),
-                    number,
-                    at,
-                    5,
-                    status,
-                    None if status else "Connection refused.",
-                    "",
-                    None,
-                )
-                for number, status in enumerate(statuses, start=1)
-            ],
-        )
+        await attempts.insert_attempts(connection, made)
 
 
 async def retries_of(office: Office, endpoint: Endpoint) -> Sequence[tuple[int, int]]:

@@ -117,23 +117,6 @@ async def test_a_replay_is_sent_once_even_if_news_come_while_that_is_written_dow
         assert [counts[event_id] for event_id in told] == [2, 2, 2]
 
 
-async def test_what_happens_during_a_pause_arrives_after_it(hooks: Hooks) -> None:
-    async with run_receiver() as receiver:
-        endpoint = await hooks.add(receiver.url)
-        hooks.start_worker()
-        await deliver(hooks, endpoint, receiver, 1)
-        await manage.pause_endpoint(hooks.database, endpoint.id)
-        await hooks.until_free(endpoint)
-        await hooks.add_events(30)
-        hooks.clock.move(DAY)
-        await still()
-        assert len(receiver.requests) == 1
-        await manage.resume_endpoint(hooks.database, endpoint.id, from_now=False)
-        await hooks.until_idle(endpoint)
-        assert set(ids_of(receiver.requests)) == set(await hooks.webhook_ids())
-        assert len(receiver.requests) == 31
-
-
 async def test_after_a_rotation_both_secrets_sign_for_a_day(hooks: Hooks) -> None:
     async with run_receiver() as receiver:
         endpoint = await hooks.add(receiver.url)

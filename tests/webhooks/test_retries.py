@@ -43,29 +43,6 @@ async def fail_until_on_trial(hooks: Hooks, endpoint: Added, receiver: Receiver)
     await hooks.until_free(endpoint)
 
 
-async def test_a_failed_event_is_sent_again_when_it_is_due_with_the_same_body_and_a_new_signature(
-    hooks: Hooks,
-) -> None:
-    async with run_receiver(away) as receiver:
-        endpoint = await hooks.add(receiver.url)
-        hooks.start_worker()
-        await hooks.add_events()
-        (attempt,) = await hooks.until_attempts(endpoint, 1)
-        hooks.clock.move_to(due(attempt) - 2 * SECOND)
-        await still()
-        assert len(receiver.requests) == 1
-        receiver.respond = ok
-        hooks.clock.move(2 * SECOND)
-        last = (await hooks.until_attempts(endpoint, 2))[-1]
-        assert (last.number, last.status, last.next_at) == (2, 200, None)
-        await hooks.until_idle(endpoint)
-        assert (await hooks.endpoint(endpoint)).health.failures == 0
-    one, two = receiver.requests
-    assert (one.headers["webhook-id"], one.body) == (two.headers["webhook-id"], two.body)
-    for name in ("webhook-timestamp", "webhook-signature"):
-        assert one.headers[name] != two.headers[name]
-
-
 async def test_after_twenty_failures_one_event_is_tried_every_five_minutes_until_one_arrives(
     hooks: Hooks,
 ) -> None:

@@ -12,12 +12,35 @@ from tumira.core.ids import AccountId, EndpointId, EventId, new_id
 from tumira.events import Event
 from tumira.postgres.pool import Database
 from tumira.webhooks import endpoints, manage, retries
+from tumira.webhooks.attempts import Attempt
 from tumira.webhooks.endpoints import Endpoint
 from tumira.webhooks.health import Health
 from tumira.webhooks.retries import Backlog, EventRetry
 
 URL: Final = "https://hooks.example.com/tumira"
 LOW: Final = '{"balance":"0.9600","threshold":"1.0000","currency":"USD"}'
+
+
+def new_attempt(endpoint_id: EndpointId, event_id: EventId, **values: Any) -> Attempt:
+    """Return an attempt that failed just now, but for the given values."""
+    at = values.pop("at", datetime.now(UTC))
+    fields = {
+        "sequence": 1,
+        "type": "balance.low",
+        "number": 1,
+        "duration_ms": 12,
+        "status": 500,
+        "problem": None,
+        "answer": "",
+        "next_at": None,
+    }
+    return Attempt(
+        id=new_id(int(at.timestamp() * 1000)),
+        endpoint_id=endpoint_id,
+        event_id=event_id,
+        at=at,
+        **fields | values,
+    )
 
 
 class Office:

@@ -13,8 +13,9 @@ import httpx
 
 from tests.support.identity.people import Person, alert
 from tests.support.processes.service import Service
+from tests.support.webhooks.office import new_attempt
 from tumira.core.dns import Resolver
-from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, read_id
+from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, read_id
 from tumira.dashboard.pages.webhooks import WEBHOOKS
 from tumira.events import SUBSCRIBABLE, NewEvent, record_events
 from tumira.postgres.pool import KEY_LOOKUPS, Database
@@ -88,19 +89,7 @@ def put_attempts(service: Service, endpoint: str, made: Sequence[Attempt]) -> No
 
 
 def attempt(endpoint: str, event_id: EventId, sequence: int = 1, **values: Any) -> Attempt:
-    at = values.pop("at", datetime.now(UTC))
-    fields = {"status": 500, "problem": None, "answer": "", "next_at": None} | values
-    return Attempt(
-        new_id(int(at.timestamp() * 1000)),
-        EndpointId(uuid(ENDPOINT, endpoint)),
-        event_id,
-        sequence,
-        "balance.low",
-        1,
-        at,
-        12,
-        **fields,
-    )
+    return new_attempt(EndpointId(uuid(ENDPOINT, endpoint)), event_id, sequence=sequence, **values)
 
 
 @asynccontextmanager

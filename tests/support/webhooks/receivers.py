@@ -101,10 +101,6 @@ def say(data: bytes) -> Responder:
 ok = answer(200, body=b"thanks")
 
 
-def redirect(url: str) -> Responder:
-    return answer(307, {"location": url})
-
-
 async def hang(_: Request, line: Line) -> None:
     await line.hear_end()
 
@@ -126,12 +122,15 @@ async def drip_body(_: Request, line: Line) -> None:
         await asyncio.sleep(0.01)
 
 
+garbage = say(b"\x16\x03\x01\x02\x00\x01\x00garbage\r\n\r\n")
+continue_first = say(
+    b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\nretry-after: 1\r\n\r\n"
+    + write_answer(201)
+)
+
+
 async def huge(_: Request, line: Line) -> None:
     await line.say(write_answer(200, body=b"x" * 10_000_000))
-
-
-async def garbage(_: Request, line: Line) -> None:
-    await line.say(b"\x16\x03\x01\x02\x00\x01\x00garbage\r\n\r\n")
 
 
 async def close_before(_: Request, line: Line) -> None:
@@ -150,13 +149,6 @@ async def close_within(_: Request, line: Line) -> None:
 async def close_after(_: Request, line: Line) -> None:
     await line.say(write_answer(200))
     line.close()
-
-
-async def continue_first(_: Request, line: Line) -> None:
-    await line.say(
-        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\nretry-after: 1\r\n\r\n"
-    )
-    await line.say(write_answer(201))
 
 
 def first(count: int, failing: Responder, then: Responder) -> Responder:
@@ -281,20 +273,6 @@ def closed_port() -> Iterator[int]:
 
 
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-# Only `openssl ca` lets one choose the days in all its versions.
-_CA_SETTINGS = """
-[ca]
-default_ca = here
-[here]
-database = index.txt
-new_certs_dir = .
-policy = any
-copy_extensions = copy
-default_md = sha256
-rand_serial = yes
-[any]
-commonName = supplied
-"""
 
 
 class Authority:
@@ -318,20 +296,6 @@ class Authority:
         extension = ("-addext", f"subjectAltName={alternative}")
         signer = ("-CA", "authority.pem", "-CAkey", "authority.key")
         return self._serve(self._sign(self._next(), "/CN=Receiver", *extension, *signer))
-
-    def issue_expired(self, name: str) -> ssl.SSLContext:
-        """Return what a server needs whose certificate was valid on one day long ago."""
-        stem = self._next()
-        names = ("-subj", "/CN=Receiver", "-addext", f"subjectAltName=DNS:{name}")
-        self._run("req", "-new", *_KEY, *names, "-keyout", f"{stem}.key", "-out", f"{stem}.csr")
-        (self._folder / "index.txt").touch()
-        (self._folder / "ca.cnf").write_text(_CA_SETTINGS)
-        signer = ("-cert", "authority.pem", "-keyfile", "authority.key")
-        day = ("-startdate", "20200101000000Z", "-enddate", "20200102000000Z")
-        self._run(
-            *("ca", "-batch", "-config", "ca.cnf", *signer, *day, "-in", f"{stem}.csr", "-out", f"{stem}.pem")
-        )
-        return self._serve(stem)
 
     def issue_self_signed(self, name: str) -> ssl.SSLContext:
         return self._serve(self._sign(self._next(), "/CN=Receiver", "-addext", f"subjectAltName=DNS:{name}"))
