@@ -135,7 +135,6 @@ def test_a_full_number_needs_no_country(country: str | None) -> None:
 @pytest.mark.parametrize(
     ("cell", "country", "reason", "suggestion"),
     [
-        ("", None, "no number", None),
         (" \t", "ZW", "no number", None),
         ("Moyo", "ZW", "no number with its country code", None),
         ("0771200001", None, "country code", "+263771200001 (Zimbabwe) or +27771200001 (South Africa)"),
@@ -143,7 +142,6 @@ def test_a_full_number_needs_no_country(country: str | None) -> None:
         ("27821230001", "ZW", "Begin it with a plus", OTHER),
         ("077120001", "ZW", "After the 0 come 9 digits in Zimbabwe; here are 8.", None),
         ("263771200", "ZW", "After +263 come 9 digits in Zimbabwe; here are 6.", None),
-        ("263771200", None, "country code", None),
         ("+26377120000", "ZW", "After +263 come 9 digits in Zimbabwe; here are 8.", None),
         ("+263 (0)77 120 0001", None, "here are 10.", NUMBER),
         ("+0771200001", "ZW", "country code", NUMBER),
@@ -151,11 +149,9 @@ def test_a_full_number_needs_no_country(country: str | None) -> None:
         ("+26377120000l", None, "country code", NUMBER),
         ("2.63771E+11", "ZW", "took this number for a quantity", None),
         ("2.63771200001E+11", None, "took this number for a quantity", NUMBER),
-        ("2,63771200001e11", None, "took this number for a quantity", NUMBER),
         ("0771200001/0771200002", "ZW", "There are 2 numbers", "Give each a row of its own."),
         (f"{NUMBER}; {OTHER} or 0771200003", None, "There are 3 numbers", "Give each a row of its own."),
         ("=1+1", "ZW", "country code", None),
-        (EMOJI * 9, "ZW", "country code", None),
         ("\N{FULLWIDTH DIGIT ZERO}771200001", "ZW", "country code", None),
     ],
 )

@@ -1,9 +1,7 @@
 """Webhooks from the command line to a receiver, with real processes."""
 
 import asyncio
-import hmac
 import json
-from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,6 +21,7 @@ from tests.support.webhooks.commands import (
     listed,
 )
 from tests.support.webhooks.receivers import Receiver, Request, answer, run_receiver
+from tests.support.webhooks.world import signatures_of
 from tumira.core.ids import ENDPOINT, read_id
 
 
@@ -75,13 +74,6 @@ async def until_it_is(url: str, endpoint_id: str, so: str) -> None:
     await asyncio.to_thread(wait_for, lambda: bool(execute(url, sql, identifier)))
 
 
-def signature(secret: str, request: Request) -> str:
-    headers = request.headers
-    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + request.body
-    key = b64decode(secret.removeprefix("whsec_"))
-    return "v1," + b64encode(hmac.digest(key, signed, "sha256")).decode()
-
-
 def bodies(requests: Sequence[Request]) -> Sequence[Any]:
     return [json.loads(request.body) for request in requests]
 
@@ -112,7 +104,7 @@ async def test_what_happens_arrives_signed_and_the_operator_sees_and_replays_it(
     types = {body["sequence"]: body["type"] for body in bodies(receiver.requests)}
     assert types == {1: "message.delivered", 2: "message.delivered", 3: "batch.completed"}
     for request in receiver.requests:
-        assert request.headers["webhook-signature"] == signature(added["secret"], request)
+        assert request.headers["webhook-signature"] == signatures_of(request, added["secret"])
         assert request.body == first[request.headers["webhook-id"]]
     assert [one["events"] for one in counts] == [1, 2, 0]
     assert (shown["waiting"], shown["failures"], shown["warning"]) == (0, 0, None)
