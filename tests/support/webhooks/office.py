@@ -24,7 +24,7 @@ LOW: Final = '{"balance":"0.9600","threshold":"1.0000","currency":"USD"}'
 def new_attempt(endpoint_id: EndpointId, event_id: EventId, **values: Any) -> Attempt:
     """Return an attempt that failed just now, but for the given values."""
     at = values.pop("at", datetime.now(UTC))
-    fields = {
+    fields: dict[str, Any] = {
         "sequence": 1,
         "type": "balance.low",
         "number": 1,
