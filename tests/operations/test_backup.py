@@ -149,8 +149,17 @@ def refused(url: str, *words: str | Path) -> str:
     return one_line(Cli(url).run("restore", *map(str, words))).removeprefix("Error: ")
 
 
-def test_what_comes_back_is_what_was_there(source: str, saved: Path, target: str) -> None:
-    restored = restore(target, saved, "--nothing-since")
+def test_what_comes_back_is_what_was_there_and_replaces_other_data_by_name_only(
+    source: str, saved: Path, target: str
+) -> None:
+    restore(target, saved)
+    name = target.partition("?")[0].rpartition("/")[2]
+    assert f"holds 1 accounts and {len(WAITED) + 4} messages" in refused(target, saved)
+    assert f"`--replace {name}` (not other)" in refused(target, saved, "--replace", "other")
+    execute(target, "DELETE FROM content_refusals")
+
+    restored = restore(target, saved, "--replace", name, "--nothing-since")
+
     assert (restored["audit"], restored["messages_held"]) == ("ok", 0)
     assert likeness.catalog(target) - _counted(target) == likeness.catalog(source) - _counted(source)
     assert likeness.rows(target, CHANGED) == likeness.rows(source, CHANGED)
@@ -291,16 +300,6 @@ def test_a_database_that_others_brought_back_is_calmed_in_place(server_url: str,
         assert (restored["audit"], restored["messages_held"]) == ("ok", len(WAITED) + 2)
         assert restore(url, "--in-place")["messages_held"] == 0
         assert execute(url, "SELECT FROM messages WHERE status IN ('queued', 'sending')") == []
-
-
-def test_a_database_with_data_is_replaced_by_name_only(source: str, saved: Path, target: str) -> None:
-    restore(target, saved)
-    name = target.partition("?")[0].rpartition("/")[2]
-    assert f"holds 1 accounts and {len(WAITED) + 4} messages" in refused(target, saved)
-    assert f"`--replace {name}` (not other)" in refused(target, saved, "--replace", "other")
-    execute(target, "DELETE FROM content_refusals")
-    assert restore(target, saved, "--replace", name, "--nothing-since")["audit"] == "ok"
-    assert likeness.rows(target, CHANGED) == likeness.rows(source, CHANGED)
 
 
 def test_somebody_elses_tables_are_never_touched(saved: Path, target: str) -> None:
