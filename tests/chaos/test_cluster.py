@@ -1,6 +1,6 @@
 """A cluster under load while the primary, a worker and a web node die, and while connections are cut.
 
-The short cases are `test_failover.py`, `tests/journey/test_workers.py` and `tests/journey/test_drain.py`.
+The short cases are `test_failover.py`, `test_engine_chaos.py` and `tests/journey/test_drain.py`.
 Each node has a network namespace of its own where that is allowed, and a loopback address where not.
 """
 
