@@ -100,6 +100,14 @@ def read_postmaster(cluster: Path) -> Postmaster | None:
     )
 
 
+def lives(pid: int | None) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state != "Z"
+
+
 def live_processes(cluster: Path) -> Sequence[int]:
     """Return the PostgreSQL processes that work in this cluster.
 

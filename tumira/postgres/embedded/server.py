@@ -251,7 +251,7 @@ def _sole_owner(place: Place) -> Iterator[int]:
         # More than one try: `attach` takes the lock for a moment to see whether it is free.
         while not _take(handle, fcntl.LOCK_EX):
             holder = _holder(place)[0]
-            patience_s = LOCK_WAIT_S if _lives(holder) else DEAD_OWNER_WAIT_S
+            patience_s = LOCK_WAIT_S if process.lives(holder) else DEAD_OWNER_WAIT_S
             if time.monotonic() - began > patience_s:
                 raise AlreadyRunningError(place.root, holder)
             time.sleep(LOCK_PAUSE_S)
@@ -288,14 +288,6 @@ def _is_held(place: Place) -> bool:
 def _holder(place: Place) -> tuple[int | None, str]:
     pid, _, state = place.lock.read_text().strip().partition(" ")
     return int(pid) if pid.isdecimal() else None, state
-
-
-def _lives(pid: int | None) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state != "Z"
 
 
 def _is_made(place: Place) -> bool:
