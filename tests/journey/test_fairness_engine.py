@@ -36,7 +36,7 @@ class Crowd:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._waker = Waker(engine.database)
+        self.waker = Waker(engine.database)
         self._accepted: dict[tuple[str, str], float] = {}
         self._arrived: dict[tuple[str, str], float] = {}
 
@@ -54,7 +54,7 @@ class Crowd:
         (to,) = numbers(1)
         decision = await self._engine.batcher.ask(send_call(caller, [to], body))
         assert isinstance(decision, Answered), decision
-        self._waker.wake()
+        self.waker.wake()
         self._accepted[to, body] = time.monotonic()
 
     def waits(self, name: str) -> Sequence[float]:
@@ -102,6 +102,7 @@ async def test_more_small_sends_than_the_carrier_takes_are_shared_fairly(
         await engine.until(has_all, "the bank waits")
         # In a thread: it parts from its carrier, which answers from our event loop.
         await asyncio.to_thread(worker.end)
+        crowd.waker.close()
     fair = shares.total() / SHOPS
     print(f"overload of small sends: {fair:.1f} each, {min(shares.values())} to {max(shares.values())}")
     assert shares.total() > 0.8 * RATE * (SECONDS - 1)
