@@ -10,9 +10,7 @@ from tests.support.chaos.mortal import look_once
 from tests.support.cli.commands import QuickCli
 from tests.support.postgres.databases import complete, execute
 from tests.support.processes.service import Caller, free_port, new_caller
-from tests.support.topups.chain import CHAIN_ID, USDT
-from tests.support.topups.chain_behaviours import run_provider
-from tests.support.topups.fake_chain import FakeChain
+from tests.support.topups.chain import CHAIN_ID, USDT, LocalChain, run_chain
 from tests.support.topups.paynow_server import Call, Fault, PaynowServer, paynow_server
 from tests.support.topups.usdt import watch
 from tests.support.topups.voucher_servers import Issuers, run_issuers
@@ -301,19 +299,18 @@ async def watch_once(cli: TopUpCli) -> None:
 
 
 def test_usdt_is_started_shown_and_compared_with_the_chain(url: str) -> None:
-    chain = FakeChain()
-    with run_provider(chain) as node:
-        compare_with_chain(url, chain, node.url)
+    with run_chain() as chain:
+        compare_with_chain(url, chain)
 
 
-def compare_with_chain(url: str, chain: FakeChain, node_url: str) -> None:
+def compare_with_chain(url: str, chain: LocalChain) -> None:
     access = {
         "USDT_XPUB": XPUB,
         "USDT_CONTRACT": chain.token,
         "USDT_CHAIN_ID": str(CHAIN_ID),
         "USDT_CONFIRMATIONS": "3",
     }
-    cli = TopUpCli(url, USDT_RPC_URLS=node_url, **access)
+    cli = TopUpCli(url, USDT_RPC_URLS=chain.url, **access)
     caller, other = cli.open_account(), cli.open_account()
     started, waiting = cli.start(caller, "usdt", "--amount", "6"), cli.start(other, "usdt")
     assert (started["state"], started["currency"], started["asked"]) == ("pending", "USDT", None)

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from tests.support.topups.chain import CHAIN_ID, USDT, LocalChain, run_chain
+from tests.support.topups.chain import CHAIN_ID, USDT, run_chain
 from tests.support.topups.chain_behaviours import (
     Behaviour,
     alters,
@@ -25,7 +25,6 @@ from tests.support.topups.chain_behaviours import (
     renames,
     tells_no_finality,
 )
-from tests.support.topups.fake_chain import FakeChain
 from tests.support.topups.usdt import DEEP, WAIT_S, World, build_world
 from tumira.core.errors import OperatorError
 from tumira.core.ids import AccountId
@@ -41,18 +40,16 @@ from tumira.topups.usdt.watcher import ChainWatcher
 
 NOBODY: Final = "0x" + "42" * 20
 
-Fake = World[FakeChain]
-
 
 @pytest_asyncio.fixture(scope="module")
-async def shared(server_url: str) -> AsyncIterator[Fake]:
-    with build_world(FakeChain(), server_url) as world:
+async def shared(server_url: str) -> AsyncIterator[World]:
+    with run_chain() as chain, build_world(chain, server_url) as world:
         yield world
         await world.close()
 
 
 @pytest_asyncio.fixture
-async def world(shared: Fake) -> AsyncIterator[Fake]:
+async def world(shared: World) -> AsyncIterator[World]:
     shared.lie()
     await shared.look()
     yield shared
@@ -60,85 +57,77 @@ async def world(shared: Fake) -> AsyncIterator[Fake]:
     await shared.check()
 
 
-@pytest_asyncio.fixture(scope="module")
-async def real(server_url: str) -> AsyncIterator[World[LocalChain]]:
-    with run_chain() as chain, build_world(chain, server_url) as world:
-        yield world
-        await world.check()
-        await world.close()
-
-
-async def test_what_is_paid_on_a_real_chain_is_seen_at_once_and_credited_once_it_is_deep(
-    real: World[LocalChain],
+async def test_what_is_paid_is_seen_at_once_and_credited_once_it_is_deep(
+    world: World,
 ) -> None:
-    customer, other = await real.customer(), await real.customer()
+    customer, other = await world.customer(), await world.customer()
     # Neither another token, nor a payment that fails, nor one to somebody else, nor nothing.
-    real.chain.pay(customer.address, 50 * USDT, token=real.chain.other_token)
-    real.chain.fail_to_pay(customer.address, 50 * USDT)
-    real.chain.pay(NOBODY, 50 * USDT)
-    real.chain.pay(customer.address, 0)
-    await real.look()
-    assert await real.deposits(customer) == []
-    tx_hash = real.chain.pay(customer.address, 7 * USDT)
-    await real.look()
-    (seen,) = await real.deposits(customer)
+    world.chain.pay(customer.address, 50 * USDT, token=world.chain.other_token)
+    world.chain.fail_to_pay(customer.address, 50 * USDT)
+    world.chain.pay(NOBODY, 50 * USDT)
+    world.chain.pay(customer.address, 0)
+    await world.look()
+    assert await world.deposits(customer) == []
+    tx_hash = world.chain.pay(customer.address, 7 * USDT)
+    await world.look()
+    (seen,) = await world.deposits(customer)
     assert (seen.state, seen.depth, seen.tx_hash) == (DepositState.SEEN, 1, tx_hash)
     assert seen.amount == 7
-    real.chain.mine(DEEP - 2)
-    await real.look()
-    (seen,) = await real.deposits(customer)
+    world.chain.mine(DEEP - 2)
+    await world.look()
+    (seen,) = await world.deposits(customer)
     assert (seen.state, seen.depth) == (DepositState.SEEN, DEEP - 1)
-    assert await real.balance(customer) == 0
-    real.chain.mine()
+    assert await world.balance(customer) == 0
+    world.chain.mine()
     for _ in range(3):
-        await real.look()
-        assert await real.balance(customer) == 7
-    (top_up,) = await real.top_ups(customer)
+        await world.look()
+        assert await world.balance(customer) == 7
+    (top_up,) = await world.top_ups(customer)
     assert (top_up.id, top_up.state) == (customer.top_up_id, TopUpState.CREDITED)
     assert top_up.paid == top_up.amount == 7
     assert top_up.provider_reference == f"{CHAIN_ID}:{tx_hash}:0"
     # The address stays; the next payment is a top-up of its own.
-    again = await start_usdt(real.database, Payments(usdt=real.settings), customer.id)
+    again = await start_usdt(world.database, Payments(usdt=world.settings), customer.id)
     assert (again.address, again.top_up_id == customer.top_up_id) == (customer.address, False)
     # Both transfers of a contract in one transaction count.
-    real.chain.pay_twice(customer.address, 3 * USDT, customer.address, 4 * USDT)
-    real.chain.pay_twice(customer.address, 1 * USDT, other.address, 6 * USDT)
-    real.chain.mine(DEEP)
-    await real.look()
-    found = await real.deposits(customer)
+    world.chain.pay_twice(customer.address, 3 * USDT, customer.address, 4 * USDT)
+    world.chain.pay_twice(customer.address, 1 * USDT, other.address, 6 * USDT)
+    world.chain.mine(DEEP)
+    await world.look()
+    found = await world.deposits(customer)
     assert sorted(one.facts.log_index for one in found) == [0, 0, 0, 1]
-    assert {one.facts.sender for one in found} == {real.chain.payer, real.chain.purse}
-    assert await real.balance(customer) == 15
-    assert await real.balance(other) == 6
+    assert {one.facts.sender for one in found} == {world.chain.payer, world.chain.purse}
+    assert await world.balance(customer) == 15
+    assert await world.balance(other) == 6
 
 
 async def test_what_was_credited_is_not_touched_by_blocks_that_are_replaced(
-    real: World[LocalChain], capsys: pytest.CaptureFixture[str]
+    world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    customer, other = await real.customer(), await real.customer()
-    snapshot = real.chain.snapshot()
-    tx_hash = real.chain.pay(customer.address, 9 * USDT)
-    real.chain.mine(DEEP)
-    await real.look()
-    assert await real.balance(customer) == 9
-    real.chain.revert(snapshot)
-    real.chain.mine(DEEP + 1)
-    await real.look()
+    customer, other = await world.customer(), await world.customer()
+    snapshot = world.chain.snapshot()
+    tx_hash = world.chain.pay(customer.address, 9 * USDT)
+    world.chain.mine(DEEP)
+    await world.look()
+    assert await world.balance(customer) == 9
+    world.chain.revert(snapshot)
+    world.chain.mine(DEEP + 1)
+    await world.look()
     # The same transaction in another block, where its log has another number.
-    with real.chain.one_block():
-        assert real.chain.pay(customer.address, 9 * USDT) == tx_hash
-        real.chain.pay(other.address, 6 * USDT, is_hasty=True)
-    assert real.chain.ask("eth_getTransactionReceipt", tx_hash)["logs"][0]["logIndex"] == "0x1"
-    real.chain.mine(DEEP)
-    await real.look()
-    assert await real.balance(customer) == 9
-    assert await real.balance(other) == 6
-    assert await real.states(customer) == [DepositState.CREDITED]
+    with world.chain.one_block():
+        assert world.chain.pay(customer.address, 9 * USDT) == tx_hash
+        world.chain.pay(other.address, 6 * USDT, is_hasty=True)
+    assert world.chain.ask("eth_getTransactionReceipt", tx_hash)["logs"][0]["logIndex"] == "0x1"
+    world.chain.mine(DEEP)
+    await world.look()
+    assert await world.balance(customer) == 9
+    assert await world.balance(other) == 6
+    assert await world.states(customer) == [DepositState.CREDITED]
     told = capsys.readouterr()
     assert "credited deposit" in told.out + told.err
 
 
-async def test_what_is_too_little_is_held_until_it_is_enough_and_rounded_down(world: Fake) -> None:
+async def test_what_is_too_little_is_held_until_it_is_enough_and_rounded_down(world: World) -> None:
     customer = await world.customer()
     world.chain.pay(customer.address, 2 * USDT)
     world.chain.pay(customer.address, 1)
@@ -169,7 +158,7 @@ async def test_what_is_too_little_is_held_until_it_is_enough_and_rounded_down(wo
 
 
 async def test_a_deposit_whose_block_is_replaced_vanishes_and_is_credited_where_it_comes_back(
-    world: Fake,
+    world: World,
 ) -> None:
     customer, other = await world.customer(), await world.customer()
     snapshot = world.chain.snapshot()
@@ -194,7 +183,7 @@ async def test_a_deposit_whose_block_is_replaced_vanishes_and_is_credited_where_
     assert await world.balance(other) == 8
 
 
-async def test_a_watcher_that_ends_after_any_step_is_followed_by_one_that_goes_on(world: Fake) -> None:
+async def test_a_watcher_that_ends_after_any_step_is_followed_by_one_that_goes_on(world: World) -> None:
     customer = await world.customer()
     world.chain.pay(customer.address, 5 * USDT)
     world.chain.mine(DEEP)
@@ -211,7 +200,7 @@ async def test_a_watcher_that_ends_after_any_step_is_followed_by_one_that_goes_o
     assert await world.balance(customer) == 5
 
 
-async def test_two_that_watch_at_once_credit_once(world: Fake) -> None:
+async def test_two_that_watch_at_once_credit_once(world: World) -> None:
     customer = await world.customer()
     world.chain.pay(customer.address, 5 * USDT)
     world.chain.mine(DEEP)
@@ -225,7 +214,7 @@ async def test_two_that_watch_at_once_credit_once(world: Fake) -> None:
     assert len(await world.top_ups(customer)) == 1
 
 
-async def test_one_watches_and_the_other_waits_until_it_is_gone(world: Fake) -> None:
+async def test_one_watches_and_the_other_waits_until_it_is_gone(world: World) -> None:
     customer = await world.customer()
     async with world.watcher() as one, world.watcher() as other:
         await one.look()
@@ -242,7 +231,7 @@ async def test_one_watches_and_the_other_waits_until_it_is_gone(world: Fake) -> 
                 await other.look()
 
 
-async def test_it_runs_by_itself_and_outlives_providers_that_fail(world: Fake) -> None:
+async def test_it_runs_by_itself_and_outlives_providers_that_fail(world: World) -> None:
     customer = await world.customer()
     watcher = ChainWatcher(world.database, world.settings)
     world.lie(first=[fails()], second=[fails(status=None)])
@@ -258,7 +247,7 @@ async def test_it_runs_by_itself_and_outlives_providers_that_fail(world: Fake) -
     assert running.cancelled()
 
 
-async def test_the_lower_head_and_the_lower_final_block_count(world: Fake) -> None:
+async def test_the_lower_head_and_the_lower_final_block_count(world: World) -> None:
     customer = await world.customer()
     world.chain.pay(customer.address, 5 * USDT)
     world.lie(second=[lags(blocks=1)])
@@ -285,7 +274,7 @@ async def test_the_lower_head_and_the_lower_final_block_count(world: Fake) -> No
     assert await world.balance(customer) == 11
 
 
-async def test_where_nobody_says_what_is_final_it_takes_sixty_blocks(world: Fake) -> None:
+async def test_where_nobody_says_what_is_final_it_takes_sixty_blocks(world: World) -> None:
     customer = await world.customer()
     world.chain.pay(customer.address, 5 * USDT)
     world.chain.mine(58)
@@ -300,7 +289,7 @@ async def test_where_nobody_says_what_is_final_it_takes_sixty_blocks(world: Fake
     assert await world.balance(customer) == 5
 
 
-async def test_a_provider_that_answers_for_few_blocks_is_asked_for_few(world: Fake) -> None:
+async def test_a_provider_that_answers_for_few_blocks_is_asked_for_few(world: World) -> None:
     customer = await world.customer()
     asked: list[int] = []
     world.lie(first=[limits_range(10, asked)])
@@ -314,7 +303,7 @@ async def test_a_provider_that_answers_for_few_blocks_is_asked_for_few(world: Fa
 
 
 async def test_what_one_of_two_providers_does_not_tell_is_seen_and_neither_credited_nor_lost(
-    world: Fake,
+    world: World,
 ) -> None:
     customer = await world.customer()
     tx_hash = world.chain.pay(customer.address, 5 * USDT)
@@ -344,7 +333,7 @@ async def test_what_one_of_two_providers_does_not_tell_is_seen_and_neither_credi
     assert await world.balance(other) == 5
 
 
-async def test_what_one_provider_invents_or_makes_more_of_is_never_credited(world: Fake) -> None:
+async def test_what_one_provider_invents_or_makes_more_of_is_never_credited(world: World) -> None:
     customer, other = await world.customer(), await world.customer()
     world.chain.pay(other.address, 5 * USDT)
     world.chain.mine(DEEP)
@@ -388,7 +377,7 @@ WRONG_LOGS: Final[Sequence[Mapping[str, object]]] = (
 )
 
 
-async def test_a_wrong_log_is_not_taken_and_an_answer_that_is_none_is_no_answer(world: Fake) -> None:
+async def test_a_wrong_log_is_not_taken_and_an_answer_that_is_none_is_no_answer(world: World) -> None:
     customer = await world.customer()
     world.chain.pay(customer.address, 5 * USDT)
     for fields in WRONG_LOGS:
@@ -415,7 +404,7 @@ async def test_a_wrong_log_is_not_taken_and_an_answer_that_is_none_is_no_answer(
     assert await world.states(customer) == [DepositState.SEEN]
 
 
-async def test_a_block_that_providers_call_differently_is_waited_for(world: Fake) -> None:
+async def test_a_block_that_providers_call_differently_is_waited_for(world: World) -> None:
     customer = await world.customer()
     world.chain.pay(customer.address, 5 * USDT)
     world.lie(second=[renames(world.chain.head())])
@@ -442,7 +431,7 @@ async def test_a_block_that_providers_call_differently_is_waited_for(world: Fake
     assert await world.balance(customer) == 5
 
 
-async def test_another_chain_or_another_token_is_not_read(world: Fake) -> None:
+async def test_another_chain_or_another_token_is_not_read(world: World) -> None:
     world.lie(second=[answers("eth_chainId", "0x61")])
     with pytest.raises(WrongChainError, match="on chain 97 and not on 56"):
         await world.look_anew()
@@ -453,16 +442,16 @@ async def test_another_chain_or_another_token_is_not_read(world: Fake) -> None:
         assert await usdt_store.find_cursor(connection, CHAIN_ID, world.chain.six_decimals) is None
 
 
-async def test_what_came_before_the_chain_was_first_read_is_found(world: Fake) -> None:
+async def test_what_came_before_the_chain_was_first_read_is_found(world: World) -> None:
     customer = await world.customer()
-    token = "0x" + "77" * 20
+    token = world.chain.deploy("Token", 18)
     world.chain.pay(customer.address, 5 * USDT, token=token)
     world.chain.mine(50)
     await world.look_anew(replace(world.settings, contract=token))
     assert await world.balance(customer) == 5
 
 
-async def test_the_chain_can_be_read_without_the_database(world: Fake) -> None:
+async def test_the_chain_can_be_read_without_the_database(world: World) -> None:
     customer = await world.customer()
     before = world.chain.head()
     tx_hash = world.chain.pay_twice(customer.address, 5 * USDT, customer.address, 6 * USDT)
@@ -485,7 +474,7 @@ async def test_the_chain_can_be_read_without_the_database(world: Fake) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(6))
-async def test_whatever_happens_every_payment_that_stays_is_credited_once(world: Fake, seed: int) -> None:
+async def test_whatever_happens_every_payment_that_stays_is_credited_once(world: World, seed: int) -> None:
     dice = random.Random(seed)
     customers = [await world.customer() for _ in range(4)]
     kept: dict[AccountId, int] = {customer.id: 0 for customer in customers}

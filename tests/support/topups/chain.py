@@ -1,7 +1,4 @@
-"""A real chain of its own for tests, run by Hardhat; every payment is a block of its own.
-
-It takes long to start, so only what the chain itself decides is shown on it: the rest on `fake_chain.py`.
-"""
+"""A real chain of its own for tests, run by Hardhat; every payment is a block of its own."""
 
 import json
 import os
@@ -34,13 +31,26 @@ class RpcError(Exception):
     pass
 
 
-class AnyChain:
-    """What tests do with a chain, real or not."""
+@dataclass(slots=True)
+class LocalChain:
+    """A running chain with tokens on it: ours, and another of the same kind."""
 
-    __slots__ = ()
+    url: str
+    client: httpx.Client
+    contracts: Mapping[str, Any]
+    payer: str = ""
+    hasty_payer: str = ""
+    token: str = ""
+    other_token: str = ""
+    six_decimals: str = ""
+    purse: str = ""
 
     def ask(self, method: str, *parameters: Any) -> Any:
-        raise NotImplementedError
+        call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}
+        answer = self.client.post(self.url, json=call).json()
+        if "error" in answer:
+            raise RpcError(answer["error"]["message"])
+        return answer["result"]
 
     def head(self) -> int:
         return int(self.ask("eth_blockNumber"), 16)
@@ -58,27 +68,6 @@ class AnyChain:
 
     def revert(self, snapshot: str) -> None:
         assert self.ask("evm_revert", snapshot) is True
-
-
-@dataclass(slots=True)
-class LocalChain(AnyChain):
-    """A running chain with tokens on it: ours, and another of the same kind."""
-
-    url: str
-    client: httpx.Client
-    contracts: Mapping[str, Any]
-    payer: str = ""
-    hasty_payer: str = ""
-    token: str = ""
-    other_token: str = ""
-    purse: str = ""
-
-    def ask(self, method: str, *parameters: Any) -> Any:
-        call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}
-        answer = self.client.post(self.url, json=call).json()
-        if "error" in answer:
-            raise RpcError(answer["error"]["message"])
-        return answer["result"]
 
     @contextmanager
     def one_block(self) -> Iterator[None]:
@@ -154,6 +143,7 @@ def run_chain() -> Iterator[LocalChain]:
             chain.hasty_payer, chain.payer = chain.ask("eth_accounts")[-2:]
             chain.token = chain.deploy("Token", 18)
             chain.other_token = chain.deploy("Token", 18)
+            chain.six_decimals = chain.deploy("Token", 6)
             chain.purse = chain.deploy("Purse")
             yield chain
     finally:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
-from tests.support.topups.chain import AnyChain, RpcError
+from tests.support.topups.chain import LocalChain, RpcError
 from tests.support.topups.servers import listening
 
 ASKED_S: Final = 30
@@ -16,7 +16,7 @@ ASKED_S: Final = 30
 _BLOCK: Final = "eth_getBlockByNumber"
 
 # Returns what is answered instead of a result; raises RpcError or HttpFault for no answer.
-Behaviour = Callable[[AnyChain, str, Sequence[Any], Any], Any]
+Behaviour = Callable[[LocalChain, str, Sequence[Any], Any], Any]
 
 
 class HttpFault(Exception):  # noqa: N818 - what a provider does, and no error of ours
@@ -30,7 +30,7 @@ class HttpFault(Exception):  # noqa: N818 - what a provider does, and no error o
 def lags(blocks: int = 0, finalized: int = 0) -> Behaviour:
     """Do not have the newest blocks, and call blocks final that are some blocks deeper."""
 
-    def change(chain: AnyChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
+    def change(chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
         head = chain.head() - blocks
         if method == "eth_blockNumber":
             return hex(head)
@@ -45,7 +45,7 @@ def lags(blocks: int = 0, finalized: int = 0) -> Behaviour:
     return change
 
 
-def tells_no_finality(_chain: AnyChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
+def tells_no_finality(_chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
     if method == _BLOCK and parameters[0] == "finalized":
         raise RpcError("invalid block tag")
     return result
@@ -54,7 +54,7 @@ def tells_no_finality(_chain: AnyChain, method: str, parameters: Sequence[Any], 
 def limits_range(blocks: int, asked: list[int] | None = None) -> Behaviour:
     """Refuse larger ranges of blocks, and note in `asked` how large those were that were asked for."""
 
-    def change(_chain: AnyChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
+    def change(_chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
         if method == "eth_getLogs":
             wanted = int(parameters[0]["toBlock"], 16) - int(parameters[0]["fromBlock"], 16) + 1
             if asked is not None:
@@ -69,7 +69,7 @@ def limits_range(blocks: int, asked: list[int] | None = None) -> Behaviour:
 def fails(status: int | None = 500, method: str | None = None) -> Behaviour:
     """Answer one method, or every method, with a status instead; None closes the connection."""
 
-    def change(_chain: AnyChain, asked: str, _parameters: Sequence[Any], result: Any) -> Any:
+    def change(_chain: LocalChain, asked: str, _parameters: Sequence[Any], result: Any) -> Any:
         if method in {None, asked}:
             raise HttpFault(status)
         return result
@@ -92,7 +92,7 @@ def alters(fields: Mapping[str, Any]) -> Behaviour:
 
 
 def renames(number: int) -> Behaviour:
-    def change(_chain: AnyChain, method: str, _parameters: Sequence[Any], result: Any) -> Any:
+    def change(_chain: LocalChain, method: str, _parameters: Sequence[Any], result: Any) -> Any:
         if method == _BLOCK and result is not None and int(result["number"], 16) == number:
             return {**result, "hash": "0x" + "ee" * 32}
         return result
@@ -115,7 +115,7 @@ class FakeProvider:
 
 
 @contextmanager
-def run_provider(chain: AnyChain) -> Iterator[FakeProvider]:
+def run_provider(chain: LocalChain) -> Iterator[FakeProvider]:
     provider = FakeProvider("")
 
     def answer(call: Mapping[str, Any]) -> Any:

@@ -5,14 +5,13 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import new_account
 from tests.support.sending.batchers import broken_promises
 from tests.support.topups.chain import CHAIN_ID, LocalChain
 from tests.support.topups.chain_behaviours import Behaviour, FakeProvider, run_provider
-from tests.support.topups.fake_chain import FakeChain
 from tests.topups.test_addresses import XPUB
 from tumira.accounts import store as accounts
 from tumira.core.ids import AccountId, TopUpId
@@ -37,12 +36,9 @@ class Customer:
     top_up_id: TopUpId
 
 
-Chain = TypeVar("Chain", LocalChain, FakeChain)
-
-
 @dataclass(frozen=True, slots=True)
-class World(Generic[Chain]):
-    chain: Chain
+class World:
+    chain: LocalChain
     first: FakeProvider
     second: FakeProvider
     database: Database
@@ -121,7 +117,7 @@ async def watch(watcher: ChainWatcher) -> None:
 
 
 @contextmanager
-def build_world(chain: Chain, server_url: str) -> Iterator[World[Chain]]:
+def build_world(chain: LocalChain, server_url: str) -> Iterator[World]:
     with clone(server_url) as url, run_provider(chain) as first, run_provider(chain) as second:
         settings = Usdt(
             rpc_urls=(first.url, second.url),
