@@ -49,6 +49,7 @@ def connect(service: Service, caller: Caller) -> Any:
     )
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("generated")
 def test_a_generated_client_sends_looks_up_and_reads_refusals(service: Service) -> None:
     caller = service.open_account(balance="1")

@@ -53,9 +53,9 @@ def open_rich_account(service: Service) -> Caller:
     return service.open_account(balance="1000000", rate=1_000_000)
 
 
-def check(service: Service, directory: Path, examples: int) -> None:
+def check(service: Service, directory: Path, examples: int, *options: str) -> None:
     callers = [open_rich_account(service), open_rich_account(service)]
-    done = run(service, callers, directory, "--max-examples", str(examples))
+    done = run(service, callers, directory, "--max-examples", str(examples), *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "5 selected / 5 total" in done.stdout
     # Otherwise it met nothing but refusals.
@@ -64,7 +64,7 @@ def check(service: Service, directory: Path, examples: int) -> None:
 
 
 def test_the_service_keeps_to_its_document(service: Service, tmp_path: Path) -> None:
-    check(service, tmp_path, EXAMPLES)
+    check(service, tmp_path, EXAMPLES, "--phases", "examples,fuzzing,stateful")
 
 
 @pytest.mark.long

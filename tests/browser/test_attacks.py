@@ -6,6 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Final
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.support.browser import Opener, bring_session, take_faults
@@ -46,6 +47,7 @@ def evil_site(page: str) -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.long
 def test_another_site_writes_nothing(service: Service, open_page: Opener) -> None:
     person = sign_up(service)
     forms = "".join(

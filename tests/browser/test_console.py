@@ -50,6 +50,7 @@ def come_in(page: Page, service: Service, operator: OperatorBrowser, path: str) 
     return page
 
 
+@pytest.mark.long
 def test_an_operator_signs_in_for_the_first_time(service: Service, open_page: Opener) -> None:
     phone, password = create(service, name="Tino First")
     page = open_page(service.base, viewport=PHONE, javascript=False)

@@ -118,6 +118,8 @@ SELDOM: Final = {
     "/operator/accounts?q=zzz",
 }
 
+PATHS: Final = (*PUBLIC, *BEGUN, *DASHBOARD, *CONSOLE)
+
 
 @pytest.fixture(scope="module")
 def full(server_url: str) -> Iterator[FullService]:
@@ -144,7 +146,7 @@ def come_in(page: Page, full: FullService, path: str) -> None:
 def test_every_route_is_in_the_list() -> None:
     web = Web(Database("postgresql://nobody@127.0.0.1:1/nothing"))
     routes = [route for route in web._pages.router.routes if isinstance(route, Route)]
-    listed = [path.partition("?")[0] for path in (*PUBLIC, *BEGUN, *DASHBOARD, *CONSOLE)]
+    listed = [path.partition("?")[0] for path in PATHS]
     missing = {
         route.path
         for route in routes
@@ -157,11 +159,7 @@ def test_every_route_is_in_the_list() -> None:
 
 
 @pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, marks=pytest.mark.long) if path in SELDOM else path
-        for path in (*PUBLIC, *BEGUN, *DASHBOARD, *CONSOLE)
-    ],
+    "path", [pytest.param(path, marks=pytest.mark.long) if path in SELDOM else path for path in PATHS]
 )
 def test_a_page_works_for_everyone(full: FullService, open_page: Opener, path: str) -> None:
     page = open_page(full.service.base, viewport=PHONE)
@@ -177,9 +175,8 @@ def test_a_page_works_for_everyone(full: FullService, open_page: Opener, path: s
     check_accessibility(page)
     screenshot(page, name)
 
-    show_as(page, DESKTOP, dark=True)
+    show_as(page, DESKTOP, dark=False)
     assert not overflows(page)
-    check_accessibility(page, COLOURS)
     screenshot(page, name)
     page.goto(address)
     assert layout_shift(page) <= SHIFT_MAX
@@ -187,6 +184,16 @@ def test_a_page_works_for_everyone(full: FullService, open_page: Opener, path: s
     # The reference is one long page.
     if path != "/docs":
         assert (first < FIRST_VISIT_MAX, after < NEXT_VISIT_MAX) == (True, True), (first, after)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("path", PATHS)
+def test_a_page_works_in_the_dark(full: FullService, open_page: Opener, path: str) -> None:
+    page = open_page(full.service.base, viewport=DESKTOP, dark=True)
+    come_in(page, full, path)
+    page.goto(path.format(**full.paths))
+    check_accessibility(page, COLOURS)
+    screenshot(page, "page" + path.replace("/", "-").replace("?", "-"))
 
 
 def test_nothing_moves_on_a_slow_line(full: FullService, open_page: Opener) -> None:

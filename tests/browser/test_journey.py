@@ -138,7 +138,7 @@ def make_key(page: Page) -> str:
     ("viewport", "javascript"),
     [
         pytest.param(PHONE, True, id="phone"),
-        pytest.param(DESKTOP, False, id="desktop without scripts"),
+        pytest.param(DESKTOP, False, id="desktop without scripts", marks=pytest.mark.long),
     ],
 )
 def test_from_the_front_page_to_a_delivered_message(
@@ -182,6 +182,7 @@ def test_the_simulated_handsets_can_be_read(node: Node, open_page: Opener) -> No
     assert page.locator("noscript").inner_text() == "Load the page again for what came since."
 
 
+@pytest.mark.long
 def test_the_code_comes_by_mail_as_well(node: Node, mails: MailServer, open_page: Opener) -> None:
     page = open_page(node.base, viewport=PHONE)
     phone = new_number()

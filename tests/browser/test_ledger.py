@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.dashboard.test_ledger import LEDGER, sign_in
@@ -11,6 +12,7 @@ from tests.support.identity.customers import ONE
 from tests.support.processes.service import Service
 
 
+@pytest.mark.long
 def test_entries_are_filtered_followed_and_downloaded(service: Service, open_page: Opener) -> None:
     customer = sign_in(service)
     customer.fill(120)

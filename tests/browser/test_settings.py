@@ -3,6 +3,7 @@
 from base64 import b32decode
 from typing import Final
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.support.browser import PHONE, Opener, bring_session, inspect
@@ -50,6 +51,7 @@ def test_the_second_factor_is_set_up_and_asked_for(service: Service, open_page: 
     expect(page.get_by_text("9 recovery codes left")).to_be_visible()
 
 
+@pytest.mark.long
 def test_settings_are_changed_and_the_account_closed_without_scripts(
     service: Service, open_page: Opener
 ) -> None:

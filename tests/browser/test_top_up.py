@@ -163,6 +163,7 @@ def test_mobile_money_is_credited_while_somebody_looks(
     expect(page.locator("tbody tr").first).to_contain_text("credited")
 
 
+@pytest.mark.long
 def test_a_card_is_paid_on_paynows_page_and_the_way_back_is_found(
     world: World, caller: Caller, open_page: Opener
 ) -> None:
@@ -197,6 +198,7 @@ def test_everything_works_without_scripts(world: World, caller: Caller, open_pag
     expect(page.get_by_role("button", name="Print", exact=True)).to_be_hidden()
 
 
+@pytest.mark.long
 def test_a_voucher_is_redeemed_and_what_is_left_is_handed_over(
     world: World, caller: Caller, open_page: Opener
 ) -> None:
@@ -245,6 +247,7 @@ async def deposit(database: Database, caller: Caller, address: str, place: int, 
     return found.tx_hash
 
 
+@pytest.mark.long
 def test_usdt_is_seen_held_and_credited_while_the_page_is_open(
     world: World, caller: Caller, open_page: Opener
 ) -> None:

@@ -104,6 +104,7 @@ def test_a_file_is_checked_sent_stopped_and_resumed(
     expect(page.locator("h1")).to_contain_text("Batch of")
 
 
+@pytest.mark.long
 def test_the_whole_way_works_without_scripts(service: Service, person: Person, open_page: Opener) -> None:
     page = visit(open_page(service.base, javascript=False), service, person)
     check(page, sheet(12, bad=1))
@@ -115,6 +116,7 @@ def test_the_whole_way_works_without_scripts(service: Service, person: Person, o
     expect(page.get_by_text("12 of 12 messages submitted: all of them")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_dropped_file_is_taken_and_several_or_one_too_large_are_not_even_sent(
     service: Service, person: Person, open_page: Opener
 ) -> None:
@@ -144,6 +146,7 @@ async def fail_check(database: Database, upload_id: UploadId, problem: str) -> N
         await file_checks.fail(connection, upload_id, problem)
 
 
+@pytest.mark.long
 def test_the_page_of_a_file_that_is_being_checked_follows_it(
     service: Service, person: Person, open_page: Opener
 ) -> None:

@@ -91,6 +91,7 @@ async def batcher_on(pair: Pair) -> AsyncIterator[tuple[Batchers, Caller]]:
         yield batchers, caller
 
 
+@pytest.mark.long
 async def test_a_commit_that_an_operator_stopped_waiting_for_is_no_202_and_bills_once(pair: Pair) -> None:
     async with batcher_on(pair) as (batchers, caller):
         call = send_call(caller, idempotency_key="wait-cancelled")
@@ -199,6 +200,7 @@ async def until_nobody_waits(pair: Pair) -> None:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.long
 async def test_a_shutdown_while_a_commit_waits_is_no_202(pair: Pair) -> None:
     async with batcher_on(pair) as (batchers, caller):
         call = send_call(caller, idempotency_key="shutdown")

@@ -117,6 +117,7 @@ def check_sent_once(
     assert (debits["paid"], debits["count"]) == (len(recipients) * PRICE, -(-len(recipients) // 1000))
 
 
+@pytest.mark.long
 def test_a_file_is_sent_once_when_worker_and_database_are_killed_half_way() -> None:
     send_under_kills(3_000)
 

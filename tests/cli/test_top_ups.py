@@ -298,6 +298,7 @@ async def watch_once(cli: TopUpCli) -> None:
     await database.close()
 
 
+@pytest.mark.long
 def test_usdt_is_started_shown_and_compared_with_the_chain(url: str) -> None:
     with run_chain() as chain:
         compare_with_chain(url, chain)

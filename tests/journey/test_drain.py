@@ -84,7 +84,6 @@ def two_webs(url: str) -> Iterator[tuple[Web, Web]]:
 @pytest.mark.parametrize(
     ("name", "restarts"),
     [
-        ("haproxy", 1),
         pytest.param("haproxy", 2, marks=pytest.mark.long),
         pytest.param("nginx", 2, marks=pytest.mark.long),
     ],
@@ -151,6 +150,7 @@ def test_a_stop_while_a_node_starts_is_not_waited_for(database_url: str) -> None
         assert done.stderr == ""
 
 
+@pytest.mark.long
 def test_serve_passes_the_second_signal_on(database_url: str) -> None:
     node = start("serve", database_url=database_url, port=free_port(), drain_wait=LONG_WAIT_S)
     assert node.stdout is not None

@@ -32,6 +32,7 @@ async def until_bound(engine: Engine, *names: str) -> None:
     await engine.until(bound, f"{names} not bound")
 
 
+@pytest.mark.long
 async def test_a_silent_carrier_gets_a_window_and_the_next_one_all_messages(engine: Engine) -> None:
     async with run_smsc(misbehaviours=[NoAnswers()]) as silent, run_smsc() as second:
         await engine.add_carrier("silent", silent.port, priority=1, window=WINDOW, doubt_wait=1)
@@ -46,6 +47,7 @@ async def test_a_silent_carrier_gets_a_window_and_the_next_one_all_messages(engi
         assert len(second.texts) == 200
 
 
+@pytest.mark.long
 async def test_a_message_in_doubt_is_sent_again_through_another_carrier_although_the_first_is_well(
     engine: Engine,
 ) -> None:

@@ -57,6 +57,7 @@ async def test_a_carrier_that_throttles_now_and_then_gets_everything_once(engine
         assert await incidents(engine) == {}
 
 
+@pytest.mark.long
 async def test_a_segment_taken_after_its_sibling_was_throttled_twice_is_followed_by_it(
     engine: Engine,
 ) -> None:

@@ -136,6 +136,7 @@ def test_a_second_start_says_so_and_leaves_the_first_alone(shared: Node) -> None
     assert shared.status("/readyz") == 200
 
 
+@pytest.mark.long
 def test_a_taken_port_is_said_before_anything_is_made(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -173,6 +174,7 @@ def test_a_node_waits_for_a_database_that_is_away_and_says_so_once() -> None:
     assert [(one.returncode, one.stderr) for one in done] == [(0, "Stopped.\n"), (0, ""), (0, "")]
 
 
+@pytest.mark.long
 def test_serve_begins_when_its_database_comes(server_url: str, tmp_path: Path) -> None:
     with clone(server_url) as url:
         [socket_dir] = parse_qs(urlsplit(url).query)["host"]
@@ -197,6 +199,7 @@ def test_the_demo_is_not_for_a_database_of_somebody_else() -> None:
     assert "tumira account create" in line
 
 
+@pytest.mark.long
 def test_settings_come_from_a_file_too_and_what_is_wrong_with_them_ends_it(home: Path) -> None:
     node = Node(home)
     settings = "".join(f"TUMIRA_{name.upper()}={value}\n" for name, value in node.settings.items())

@@ -141,6 +141,7 @@ class Sender:
                 self.accepted.append(to)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_later_version_migrates_beside_nodes_that_serve_and_takes_over(
     database_url: str, later_root: Path

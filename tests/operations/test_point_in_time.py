@@ -80,6 +80,7 @@ def _back_up(home: Path, url: str) -> datetime:
     return moment
 
 
+@pytest.mark.long
 def test_a_database_comes_back_as_it_was_at_a_moment(home: Path) -> None:
     with embedded.start(home / "first", print) as url:
         moment = _back_up(home, url)

@@ -231,12 +231,13 @@ def written(ids: Sequence[UUID]) -> Values:
 
 def claimed(_ids: Sequence[UUID]) -> Values:
     return {
+        "country": ["ZW", "ZA"],
         "countries": ["ZW", "ZA"],
         "small": [100, 100],
         "bulk": [100, 100],
         "bulk_max": [180, 180],
-        "small_floors": [0, 0],
-        "bulk_floors": [0, 0],
+        "small_floor": [0, 0],
+        "bulk_floor": [0, 0],
         "avoided": [1, None],
         "total": GROUP,
         "worker": "one",

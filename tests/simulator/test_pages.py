@@ -179,6 +179,7 @@ def test_a_gateway_without_a_simulator_knows_no_such_pages(service: Service) -> 
         assert (answer.status_code, answer.text) == (404, unknown.text)
 
 
+@pytest.mark.long
 def test_a_taken_simulator_port_is_said_before_anything_is_made() -> None:
     with new_home() as home, socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

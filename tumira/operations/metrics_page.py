@@ -215,7 +215,7 @@ async def _measure_house(connection: Connection) -> None:
     metrics.WEB_NODES.set(others["web_nodes"])
     metrics.DATABASE_SIZE.set(others["size"])
     # Unknown where nobody watches a chain.
-    metrics.USDT_LOOKED.set(math.nan if others["usdt_s"] is None else others["usdt_age_s"])
+    metrics.USDT_LOOKED.set(math.nan if others["usdt_s"] is None else others["usdt_s"])
 
 
 # Whoever asks more often gets what was read last.
