@@ -52,8 +52,9 @@ lint: install
 	@test ! -e scripts/generate_docs.py || $(BIN)/python scripts/generate_docs.py --check
 
 # Foreign programs that some tests use; a test without its program is skipped with a message.
-peers:
+peers: install
 	@sh scripts/peers.sh
+	@$(BIN)/python -m tests.support.npm
 
 # More processes than cores, because most tests wait most of the time. Files run in the order of their folders.
 # Code is compiled once for all processes that the tests start, also where the environment tells Python not to

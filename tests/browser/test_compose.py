@@ -167,6 +167,7 @@ def test_what_forces_ucs_2_is_named_and_can_be_spelt_plainly(dashboard: Service,
     expect(page.get_by_role("button", name="Use GSM-7 spelling")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_the_verdict_is_asked_for_after_a_rest_and_shows_the_words(
     dashboard: Service, open_page: Opener
 ) -> None:

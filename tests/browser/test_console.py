@@ -71,6 +71,7 @@ def test_an_operator_signs_in_for_the_first_time(service: Service, open_page: Op
     expect(page.get_by_role("main")).to_contain_text("Operator chose a password and a second factor")
 
 
+@pytest.mark.long
 def test_a_country_is_added_and_its_price_set(
     service: Service, open_page: Opener, admin: OperatorBrowser
 ) -> None:

@@ -19,6 +19,7 @@ def code_of(secret: str) -> str:
     return totp.authenticator(b32decode(secret.replace(" ", ""))).now()
 
 
+@pytest.mark.long
 def test_the_second_factor_is_set_up_and_asked_for(service: Service, open_page: Opener) -> None:
     person = sign_up(service)
     page = open_page(service.base, viewport=PHONE, javascript=False)

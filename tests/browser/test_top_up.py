@@ -179,6 +179,7 @@ def test_a_card_is_paid_on_paynows_page_and_the_way_back_is_found(
     expect_credited(page, "US$10.00", "US$11.00")
 
 
+@pytest.mark.long
 def test_everything_works_without_scripts(world: World, caller: Caller, open_page: Opener) -> None:
     page = visit(open_page(world.service.base, viewport=PHONE, javascript=False), world, caller)
     follow(page, "Pay by mobile money or card")

@@ -19,6 +19,7 @@ def service(server_url: str) -> Iterator[Service]:
         yield running
 
 
+@pytest.mark.long
 def test_an_endpoint_is_set_up_looked_after_and_removed(service: Service, open_page: Opener) -> None:
     page = open_page(service.base, viewport=PHONE)
     bring_session(page, service.base, sign_up(service).session)

@@ -156,6 +156,7 @@ FAULTS: Final = ("cut_lines", "hush_lines", "lose_lines", "silence_carrier")
 HARMLESS: Final = frozenset({"kill_web", "hush_lines"})
 
 
+@pytest.mark.long
 def test_kills_and_cuts_under_load_lose_nothing_and_repeat_only_what_was_in_doubt() -> None:
     steps = ["kill_worker", "kill_postgres"]
     run_chaos(1, steps, gap_s=0.2, pause_s=0.05)

@@ -16,12 +16,12 @@ from tests.support.processes.service import Caller, new_caller, run_web
 from tests.support.sending.batchers import Batchers, broken_promises, open_batchers, read_call, send_call
 from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import Scope
-from tumira.core.errors import InsufficientBalance, RateLimited
+from tumira.core.errors import InsufficientBalance, RateLimited, ServiceUnavailable
 from tumira.core.ids import KEY, write_id
 from tumira.identity.manage_keys import create_key
 from tumira.postgres.statement import Statement
 from tumira.sending import insert, lookups
-from tumira.sending.types import Admitted, Answered, Decision, Refused
+from tumira.sending.types import Admitted, Answered, Call, Decision, Refused
 
 BATCHERS: Final = 8
 UNLOCKED: Final = Statement(accounts._HELD + "WHERE id = ANY(%(account_ids)s::uuid[]) ORDER BY id")
@@ -49,15 +49,30 @@ def kinds(decisions: Sequence[Decision]) -> Counter[str]:
     )
 
 
+async def decide_all(batchers: Batchers, calls: Sequence[Call]) -> Counter[str]:
+    """Ask until each call is decided: on a busy machine some are told to come back, which changes nothing."""
+    found: Counter[str] = Counter()
+    while calls:
+        decisions = await batchers.ask_all(calls)
+        found += kinds(decisions)
+        calls = [
+            call
+            for call, one in zip(calls, decisions, strict=True)
+            if isinstance(one, Refused) and isinstance(one.refusal, ServiceUnavailable)
+        ]
+    del found[ServiceUnavailable.__name__]
+    return found
+
+
 async def race_for_the_last_dollar(batchers: Batchers, url: str) -> tuple[Counter[str], Decimal]:
     """Let twenty calls spend the same dollar: each wants 25 messages to Zimbabwe."""
     caller = await new_caller(url, balance="1")
     numbers = [f"+2637712{number:05}" for number in range(25)]
-    decisions = await batchers.ask_all([send_call(caller, numbers) for _ in range(20)])
+    found = await decide_all(batchers, [send_call(caller, numbers) for _ in range(20)])
     async with batchers.database.connection() as connection:
         account = await accounts.find(connection, caller.id)
     assert account is not None
-    return kinds(decisions), account.balance
+    return found, account.balance
 
 
 async def test_the_last_dollar_is_spent_once(database_url: str) -> None:
@@ -149,7 +164,7 @@ async def race_for_places(batchers: Batchers, url: str) -> Counter[str]:
     caller = await new_caller(url, rate=60)
     database_key = await create_key(batchers.database, caller.id, "second", list(Scope))
     second = Caller(caller.id, caller.account_id, write_id(KEY, database_key[0]), database_key[1])
-    return kinds(await batchers.ask_all([read_call((caller, second)[turn % 2]) for turn in range(80)]))
+    return await decide_all(batchers, [read_call((caller, second)[turn % 2]) for turn in range(80)])
 
 
 async def test_the_window_is_exact_over_all_gates(database_url: str) -> None:

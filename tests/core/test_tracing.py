@@ -162,6 +162,7 @@ def send(service: Service, key: str, **fields: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 async def test_the_four_steps_of_a_message_are_one_trace(url: str, tmp_path: Path) -> None:
     async with run_receiver() as collector, run_receiver() as customer, run_smsc() as smsc:
         settings = {

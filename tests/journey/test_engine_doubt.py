@@ -18,6 +18,7 @@ OTHER: Final = numbers(1, start=1)[0]
 LONG: Final = "Your statement is ready. " * 8
 
 
+@pytest.mark.long
 async def test_segments_that_are_known_from_two_tries_make_a_message_whole(engine: Engine) -> None:
     script = Scripted(LOSE, HOLD, ANSWER, RELEASE)
     async with run_smsc(misbehaviours=[script, NoReceipts()]) as smsc:

@@ -49,6 +49,7 @@ def check_once(smsc: Smsc, texts: int) -> None:
     assert set(smsc.texts.counts.values()) == {1}
 
 
+@pytest.mark.long
 async def test_a_carrier_that_throttles_now_and_then_gets_everything_once(engine: Engine) -> None:
     async with run_smsc(misbehaviours=[ThrottleEvery(7)]) as smsc:
         await send_through(engine, smsc, numbers(20))

@@ -117,6 +117,7 @@ def test_a_newcomer_is_welcomed_and_sends_a_first_message(shared: Node) -> None:
     assert calls_counted(shared) == counted + 1
 
 
+@pytest.mark.long
 def test_the_demo_can_be_asked_again(shared: Node) -> None:
     first, second = demo(shared), demo(shared)
 
@@ -156,6 +157,7 @@ def test_a_database_that_is_away_is_said_in_one_line() -> None:
     assert "secret" not in line
 
 
+@pytest.mark.long
 def test_a_node_waits_for_a_database_that_is_away_and_says_so_once() -> None:
     commands = {"serve": "Waiting for", "web": "web waits for", "worker": "worker waits for"}
     nodes = [start(name, database_url=DEAD_URL, port=Node(Path("/")).port) for name in commands]

@@ -148,6 +148,7 @@ class Sends:
         until(lambda: self._place.carrier.received >= wanted, "nothing is submitted")
 
 
+@pytest.mark.long
 def test_nothing_is_in_doubt_when_workers_are_restarted_one_after_the_other(place: Place) -> None:
     sends = Sends(place)
     with place.worker("one") as one, place.worker("two") as two:

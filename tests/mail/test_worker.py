@@ -212,6 +212,7 @@ async def test_shutdown_completes_mails_under_way(database: Database) -> None:
         assert await rows(database) == []
 
 
+@pytest.mark.long
 async def test_the_mail_of_a_killed_worker_is_sent_by_another_after_the_lease(
     database: Database, database_url: str, tmp_path: Path
 ) -> None:

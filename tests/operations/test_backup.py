@@ -243,6 +243,7 @@ def test_nobody_stays_signed_in_and_no_money_is_asked_for_twice(held: str) -> No
     assert execute(held, "SELECT max(place) FROM usdt_addresses")[0][0] == 1007
 
 
+@pytest.mark.long
 def test_a_backup_beside_traffic_is_of_one_moment(server_url: str, folder: Path, target: str) -> None:
     path = folder / "busy.backup"
     with clone(server_url) as url:
@@ -352,6 +353,7 @@ def test_a_full_disk_leaves_nothing(source: str) -> None:
             subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
+@pytest.mark.long
 def test_a_killed_restore_is_of_no_use_until_it_is_repeated(saved: Path, target: str) -> None:
     process = start("restore", str(saved), database_url=target)
     _wait(lambda: execute(target, "SELECT to_regclass('schema_migrations')")[0][0] is not None)

@@ -46,6 +46,7 @@ async def test_dead_parent_the_server_ends_by_itself_and_the_next_start_needs_no
     assert "recovery" not in log_of(data_dir)
 
 
+@pytest.mark.long
 def test_a_server_that_is_still_stopping_is_waited_for_or_named_and_never_joined(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_server_that_died_is_started_again_at_the_same_address_and_never_made_
     assert live_processes(cluster) == []
 
 
+@pytest.mark.long
 def test_a_stop_that_hangs_becomes_a_hard_one(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded_process, "FAST_STOP_S", 0.3)
     said: list[str] = []
@@ -148,6 +150,7 @@ def test_a_stop_that_hangs_becomes_a_hard_one(data_dir: Path, monkeypatch: pytes
     assert "automatic recovery in progress" in log_of(data_dir)
 
 
+@pytest.mark.long
 def test_killed_while_creating_the_next_start_creates_again(new_dir: Path) -> None:
     owner = Owner(new_dir)
     try:
@@ -161,6 +164,7 @@ def test_killed_while_creating_the_next_start_creates_again(new_dir: Path) -> No
     assert f"Creating the database in {new_dir} …" in said
 
 
+@pytest.mark.long
 def test_another_process_with_the_servers_number_is_neither_joined_nor_hurt(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +190,7 @@ def test_another_process_with_the_servers_number_is_neither_joined_nor_hurt(
         zombie.wait()
 
 
+@pytest.mark.long
 def test_long_recovery_is_waited_for_and_announced(data_dir: Path) -> None:
     cluster = data_dir / "postgres"
     with owner_of(data_dir) as owner:

@@ -93,6 +93,7 @@ def test_a_private_parent_is_one_clear_line_and_keeps_its_permissions(base: Path
     assert modes_below(private) == before
 
 
+@pytest.mark.long
 async def test_a_strict_umask_of_root_does_not_shut_the_server_out(base: Path) -> None:
     owner = Owner(base / "new" / "data", prefix=["sh", "-c", 'umask 077; exec "$@"', "sh"])
     try:
@@ -102,6 +103,7 @@ async def test_a_strict_umask_of_root_does_not_shut_the_server_out(base: Path) -
         owner.close()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed")
 def test_root_in_a_container_still_knows_its_processes(data_dir: Path) -> None:
     in_container = ["setpriv", "--bounding-set", CONTAINER_CAPABILITIES]
@@ -171,6 +173,7 @@ async def test_nobody_but_root_and_the_server_may_use_the_directory_of_root(data
         pass
 
 
+@pytest.mark.long
 @needs_stranger
 def test_a_user_who_cannot_use_the_directory_is_told_why_in_one_line(base: Path) -> None:
     said = trouble_of(Owner(base / "data", user=STRANGER))
@@ -231,6 +234,7 @@ def refusal_of(data_dir: Path) -> AbstractContextManager[object]:
     return pytest.raises(OperatorError, match=f"The disk that holds {data_dir} is full: free some space")
 
 
+@pytest.mark.long
 def test_a_full_disk_is_one_clear_line(base: Path) -> None:
     disk = base / "disk"
     disk.mkdir()

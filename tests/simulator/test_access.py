@@ -145,6 +145,7 @@ async def lease(database: Database, lease_s: float) -> None:
         await binds.lease(connection, found.id, "worker", [1], lease_s)
 
 
+@pytest.mark.long
 def test_the_handsets_are_emptied_when_the_simulator_goes(server_url: str, tmp_path: Path) -> None:
     port = free_port()
     settings = {"TUMIRA_DATA_DIR": str(tmp_path), "TUMIRA_SIMULATOR_PORT": str(port)}

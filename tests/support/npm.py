@@ -75,3 +75,14 @@ def _install(npm: str, folder: Path, wanted: str) -> str:
     # Written last: an installation that was cut short is done again.
     installed.write_text(wanted)
     return ""
+
+
+def main() -> None:
+    """Fetch all packages that tests use, so that no test has to wait for them."""
+    for named in sorted(Path(__file__).parent.rglob("package.json")):
+        if "node_modules" not in named.parts:
+            _find(named.parent)
+
+
+if __name__ == "__main__":
+    main()
