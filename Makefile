@@ -9,7 +9,7 @@ export PYTHON
 export PYTHON_NAMED := $(if $(filter file default undefined,$(origin PYTHON)),,yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-long bench bench-growth lint docs pins runtime peers train evaluate learning screenshots
+.PHONY: help install run test test-long bench bench-growth lint docs pins runtime peers packages train evaluate learning screenshots
 
 help:
 	@echo 'make run         start Tumira on http://127.0.0.1:8080 (installs what it needs first)'
@@ -52,21 +52,24 @@ lint: install
 	@test ! -e scripts/generate_docs.py || $(BIN)/python scripts/generate_docs.py --check
 
 # Foreign programs that some tests use; a test without its program is skipped with a message.
-peers: install
+peers:
 	@sh scripts/peers.sh
+
+# The packages of Node.js for these programs, fetched before the tests so that none waits for them.
+packages: install peers
 	@$(BIN)/python -m tests.support.npm
 
 # More processes than cores, because most tests wait most of the time. Files run in the order of their folders.
 # Code is compiled once for all processes that the tests start, also where the environment tells Python not to
 # write compiled files.
 test: install
-	@$(MAKE) --no-print-directory -j2 lint peers
+	@$(MAKE) --no-print-directory -j2 lint packages
 	@echo 'Tests …'
 	@exec env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/compiled \
 		$(BIN)/python -m pytest -m 'not long' -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Properties run here with many more examples.
-test-long: install peers
+test-long: packages
 	@exec $(BIN)/python -m pytest -m 'long or hypothesis' $(ARGS)
 
 bench: install
