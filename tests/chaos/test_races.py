@@ -50,7 +50,7 @@ def kinds(decisions: Sequence[Decision]) -> Counter[str]:
 
 
 async def decide_all(batchers: Batchers, calls: Sequence[Call]) -> Counter[str]:
-    """Ask until each call is decided: on a busy machine some are told to come back, which changes nothing."""
+    """Ask until each call is decided: a busy machine puts some off, which changes nothing."""
     found: Counter[str] = Counter()
     while calls:
         decisions = await batchers.ask_all(calls)

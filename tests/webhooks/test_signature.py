@@ -68,7 +68,7 @@ def headers(*secrets: bytes, body: bytes = BODY, late_s: int = 0) -> dict[str, s
     }
 
 
-def test_the_packages_of_pypi_and_npm_accept_both_secrets_of_a_rotation_and_refuse_the_rest() -> None:
+def test_the_packages_of_python_and_node_accept_both_secrets_of_a_rotation_and_refuse_the_rest() -> None:
     good = [headers(NEW), headers(NEW, OLD), headers(OLD, NEW)]
     bad = [
         headers(OLD),

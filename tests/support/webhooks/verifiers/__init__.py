@@ -1,4 +1,4 @@
-"""Signature checks by the `standardwebhooks` packages of PyPI and npm."""
+"""Signature checks by the `standardwebhooks` packages for Python and Node.js."""
 
 import json
 import subprocess
