@@ -1,7 +1,7 @@
 """Segment counts and cuts compared with two independent counters.
 
-The oracles are `smsutil` for Python and `split-sms` for Node.js. Both cut by the letter of the standard, which
-counts code units and knows no graphemes. Left out is what they get wrong or what is no text: the empty
+The oracles are `smsutil` for Python and `split-sms` for Node.js. Both cut by the letter of the standard,
+which counts code units and knows no graphemes. Left out is what they get wrong or what is no text: the empty
 string and U+001B, which smsutil takes for UCS-2 and GSM-7, and lone surrogates.
 """
 
