@@ -64,7 +64,7 @@ def check(service: Service, directory: Path, examples: int, *options: str) -> No
 
 
 def test_the_service_keeps_to_its_document(service: Service, tmp_path: Path) -> None:
-    check(service, tmp_path, EXAMPLES, "--phases", "examples,fuzzing")
+    check(service, tmp_path, EXAMPLES, "--phases", "examples,fuzzing,stateful")
 
 
 @pytest.mark.long

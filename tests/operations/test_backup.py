@@ -21,7 +21,7 @@ import pytest
 from tests.support.delivery.engine import numbers, open_engine
 from tests.support.delivery.settling import World, open_world
 from tests.support.postgres import likeness
-from tests.support.postgres.databases import clone, execute, open_directory, sibling
+from tests.support.postgres.databases import clone, drop, execute, open_directory, sibling
 from tests.support.postgres.embedded import quick_directory
 from tests.support.processes.programs import Cli, descendants, finish, one_line, start
 from tumira.core.ids import new_id
@@ -130,7 +130,7 @@ def empty_database(server_url: str, template: str = "template0") -> Iterator[str
     try:
         yield sibling(server_url, name)
     finally:
-        execute(server_url, f"DROP DATABASE {name} WITH (FORCE)")
+        drop(server_url, name)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from tests.support.postgres.databases import execute
+from tests.support.postgres.databases import drop, execute
 from tumira import VERSION
 from tumira.core.errors import OperatorError, TemporaryOperatorError
 from tumira.delivery.store import binds
@@ -33,7 +33,7 @@ FILES: Final = {
 
 @pytest.fixture
 def empty_url(server_url: str) -> str:
-    execute(server_url, "DROP DATABASE IF EXISTS tumira_empty WITH (FORCE)")
+    drop(server_url, "tumira_empty")
     execute(server_url, "CREATE DATABASE tumira_empty TEMPLATE template0")
     return server_url.replace("/tumira?", "/tumira_empty?")
 

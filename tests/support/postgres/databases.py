@@ -86,7 +86,7 @@ class Pool:
         self._tidying.submit(self._tidy, name)
 
     def throw_away(self, name: str) -> None:
-        self._tidying.submit(_drop, self._server_url, name)
+        self._tidying.submit(drop, self._server_url, name)
 
     def settle(self) -> None:
         """Wait until all that was given back is ready, or gone."""
@@ -103,12 +103,12 @@ class Pool:
             execute(self._server_url, f"ALTER DATABASE {name} RENAME TO {renamed}")
         except asyncpg.PostgresError:
             # It does not exist any more, or somebody comes back again and again.
-            _drop(self._server_url, name)
+            drop(self._server_url, name)
             return
         if complete(renew(sibling(self._server_url, renamed), self._pattern)):
             self._ready.put(renamed)
         else:
-            _drop(self._server_url, renamed)
+            drop(self._server_url, renamed)
 
 
 _pools: Final[list[Pool]] = []
@@ -165,7 +165,7 @@ def _new_name() -> str:
     return f"tumira_test_{next(_numbers)}"
 
 
-def _drop(server_url: str, name: str) -> None:
+def drop(server_url: str, name: str) -> None:
     for _ in range(DROP_TRIES):
         try:
             execute(server_url, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
