@@ -3,13 +3,16 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Code is compiled once for all processes that the tests start, also where the environment tells Python not to
+# write compiled files.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/compiled $(BIN)/python -m pytest
 
 # For scripts/install.sh: a Python named on the command line replaces an environment of another Python.
 export PYTHON
 export PYTHON_NAMED := $(if $(filter file default undefined,$(origin PYTHON)),,yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-long bench bench-growth lint docs pins runtime peers packages train evaluate learning screenshots
+.PHONY: help install run test test-long bench bench-growth lint docs pins runtime peers prepare train evaluate learning screenshots
 
 help:
 	@echo 'make run         start Tumira on http://127.0.0.1:8080 (installs what it needs first)'
@@ -55,22 +58,21 @@ lint: install
 peers:
 	@sh scripts/peers.sh
 
-# The packages of Node.js for these programs, fetched before the tests so that none waits for them.
-packages: install peers
+# What tests would wait for: packages of Node.js, and compiled tests. Each of the test processes would otherwise
+# compile all of them; what cannot be compiled is reported by the tests.
+prepare: install peers
 	@$(BIN)/python -m tests.support.npm
+	@$(PYTEST) --collect-only -q >/dev/null 2>&1 || true
 
 # More processes than cores, because most tests wait most of the time. Files run in the order of their folders.
-# Code is compiled once for all processes that the tests start, also where the environment tells Python not to
-# write compiled files.
 test: install
-	@$(MAKE) --no-print-directory -j2 lint packages
+	@$(MAKE) --no-print-directory -j2 lint prepare
 	@echo 'Tests …'
-	@exec env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/compiled \
-		$(BIN)/python -m pytest -m 'not long' -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@exec $(PYTEST) -m 'not long' -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Properties run here with many more examples.
-test-long: packages
-	@exec $(BIN)/python -m pytest -m 'long or hypothesis' $(ARGS)
+test-long: prepare
+	@exec $(PYTEST) -m 'long or hypothesis' $(ARGS)
 
 bench: install
 	@exec $(BIN)/python -m tests.load.bench $(ARGS)
