@@ -12,7 +12,7 @@ export PYTHON
 export PYTHON_NAMED := $(if $(filter file default undefined,$(origin PYTHON)),,yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-long bench bench-growth lint docs pins runtime peers prepare train evaluate learning screenshots
+.PHONY: help install run test test-long bench bench-growth lint docs pins runtime peers prepare train evaluate learning screenshots catalogue
 
 help:
 	@echo 'make run         start Tumira on http://127.0.0.1:8080 (installs what it needs first)'
@@ -24,6 +24,7 @@ help:
 	@echo 'make lint        format, lint, types, imports, wording and generated files'
 	@echo 'make docs        write the generated files'
 	@echo 'make screenshots take the pictures of the README'
+	@echo 'make catalogue   list the texts of all pages, for translators'
 	@echo 'make train       train the content check'
 	@echo 'make evaluate    print the accuracy of the content check on unseen messages'
 	@echo 'make pins        pin the dependencies (UPGRADE=1: to their latest versions)'
@@ -73,6 +74,9 @@ test: install
 # Properties run here with many more examples.
 test-long: prepare
 	@exec $(PYTEST) -m 'long or hypothesis' $(ARGS)
+
+catalogue: install
+	@$(BIN)/python scripts/catalogue.py $(VENV)/catalogue
 
 bench: install
 	@exec $(BIN)/python -m tests.load.bench $(ARGS)

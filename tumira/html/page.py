@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from tumira.core import money
+from tumira.core import money, translation
 from tumira.core.ids import write_id
 
 HERE: Final = Path(__file__).parent
@@ -114,7 +114,11 @@ class Templates:
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
+            extensions=["jinja2.ext.i18n"],
         )
+        self._environment.policies["ext.i18n.trimmed"] = True
+        install = self._environment.install_gettext_callables  # type: ignore[attr-defined]
+        install(translation._, translation.ngettext, newstyle=True)
         self._environment.globals["asset"] = self.assets.path
         self._environment.filters |= {
             "usd": write_usd,
