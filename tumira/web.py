@@ -34,6 +34,7 @@ from tumira.core.database_errors import UNAVAILABLE
 from tumira.core.loops import forever
 from tumira.core.settings import Settings
 from tumira.core.settings.payments import Payments
+from tumira.core.settings.support import NO_SUPPORT, Support
 from tumira.core.shutdown import Stopping
 from tumira.core.tracing import Tracer, tracing
 from tumira.dashboard.app import Dashboard
@@ -77,6 +78,7 @@ class Web:
         code_limits: CodeLimits = CODE_LIMITS,
         webhooks_allow_private: bool = False,
         payments: Payments = NO_PAYMENTS,
+        support: Support = NO_SUPPORT,
         data_dir: Path | None = None,
         tracer: Tracer | None = None,
         is_draining: Callable[[], bool] = lambda: False,
@@ -94,6 +96,7 @@ class Web:
             code_limits=code_limits,
             webhooks_allow_private=webhooks_allow_private,
             payments=payments,
+            support=support,
         )
         console = Console(database, public_url=public_url, payments=payments)
         self._pages = Starlette(
@@ -267,6 +270,7 @@ async def run_web(
             code_limits=CodeLimits(settings.codes_per_address, settings.codes_per_hour),
             webhooks_allow_private=settings.webhooks_allow_private,
             payments=settings.payments,
+            support=settings.support,
             data_dir=settings.data_dir,
             tracer=tracer,
             is_draining=lambda: bool(stopping),

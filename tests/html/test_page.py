@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tumira.core.settings.support import Support
 from tumira.html import page as layout
 from tumira.html.cookies import TOKEN_MAX, Cookie
 from tumira.html.form_body import BODY_BYTES_MAX, FIELDS_MAX, read_body, read_fields
@@ -301,6 +302,23 @@ def test_what_people_wrote_is_shown_and_never_carried_out(look: Templates) -> No
     assert "<script" not in page
     assert page.count("{{7*7}}{% raw %}") == 2
     assert page.count("&#34;&gt;&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;") == 2
+
+
+def test_a_page_says_how_to_reach_the_operator_whatever_is_set(tmp_path: Path) -> None:
+    for name in ("static", "templates"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "templates" / "one.html.jinja").write_text(
+        '{% from "parts.html.jinja" import support %}{{ support() }} {{ support(_("To close it, write to us")) }}'
+    )
+    reached = Support("+263 77 120 0001", "help@sms.example")
+    links = '<a href="tel:+263771200001">+263 77 120 0001</a> or <a href="mailto:help@sms.example">help@sms.example</a>.'
+    assert Templates(tmp_path, reached).render("one.html.jinja") == (
+        f"Contact support: {links} To close it, write to us: {links}"
+    )
+    unknown = "(the business that runs this Tumira service)."
+    assert Templates(tmp_path).render("one.html.jinja") == (
+        f"Contact support {unknown} To close it, write to us {unknown}"
+    )
 
 
 def test_a_page_that_lacks_a_value_is_not_shown(look: Templates) -> None:

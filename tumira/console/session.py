@@ -29,16 +29,16 @@ _NOT_REFUSED: Final = FormRefused({}, status=200)
 
 
 NAVIGATION: Final = (
-    NavItem(HOME, "Traffic", "overview"),
-    NavItem("/operator/carriers", "Carriers", "webhooks"),
-    NavItem("/operator/receipts", "Receipts", "batches"),
+    NavItem(HOME, "Traffic", "traffic"),
+    NavItem("/operator/carriers", "Carriers", "carriers"),
+    NavItem("/operator/receipts", "Receipts", "receipts"),
     NavItem("/operator/accounts", "Accounts", "people"),
     NavItem("/operator/top-ups", "Top-ups", "top-up"),
-    NavItem("/operator/prices", "Prices", "coins"),
+    NavItem("/operator/prices", "Prices", "prices"),
     NavItem("/operator/content", "Content", "shield"),
-    NavItem("/operator/webhooks", "Webhooks", "leave"),
-    NavItem("/operator/system", "System", "settings"),
-    NavItem("/operator/changes", "Changes", "ledger"),
+    NavItem("/operator/webhooks", "Webhooks", "webhooks"),
+    NavItem("/operator/system", "System", "system"),
+    NavItem("/operator/changes", "Changes", "changes"),
 )
 
 

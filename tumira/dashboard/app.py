@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from tumira.core.database_errors import is_unavailable
 from tumira.core.settings.payments import Payments
+from tumira.core.settings.support import Support
 from tumira.dashboard.pages import (
     batches,
     compose,
@@ -61,12 +62,13 @@ class Dashboard:
         code_limits: CodeLimits,
         webhooks_allow_private: bool,
         payments: Payments,
+        support: Support,
     ) -> None:
         self._services = Services(
             database=database,
             batcher=batcher,
             checker=FileChecker(database),
-            templates=Templates(Path(__file__).parent),
+            templates=Templates(Path(__file__).parent, support),
             session_cookie=Cookie("tumira_session", public_url, DAYS_MAX * 24 * _HOUR_S),
             device_cookie=Cookie("tumira_device", public_url, DAYS_KEPT * 24 * _HOUR_S),
             verification_cookie=Cookie("tumira_verification", public_url, HOURS_KEPT * _HOUR_S),

@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from tumira.core import money, translation
 from tumira.core.ids import write_id
+from tumira.core.settings.support import NO_SUPPORT, Support
 
 HERE: Final = Path(__file__).parent
 # Harare and Johannesburg, all year.
@@ -106,7 +107,7 @@ def stylesheet(own: Path) -> bytes:
 class Templates:
     """The templates and assets of the dashboard or the console, on top of the shared ones."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, support: Support = NO_SUPPORT) -> None:
         self.assets = Assets(HERE / "static", folder / "static")
         self._environment = Environment(
             loader=FileSystemLoader([folder / "templates", HERE / "templates"]),
@@ -119,7 +120,7 @@ class Templates:
         self._environment.policies["ext.i18n.trimmed"] = True
         install = self._environment.install_gettext_callables  # type: ignore[attr-defined]
         install(translation._, translation.ngettext, newstyle=True)
-        self._environment.globals["asset"] = self.assets.path
+        self._environment.globals |= {"asset": self.assets.path, "contacts": support.contacts}
         self._environment.filters |= {
             "usd": write_usd,
             "price": write_price,

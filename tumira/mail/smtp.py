@@ -19,7 +19,8 @@ from typing import Final
 import aiosmtplib
 
 from tumira.core.dns import Resolver
-from tumira.core.settings import MAIL_ADDRESS, Encryption, Smtp
+from tumira.core.mail_addresses import MAIL_ADDRESS
+from tumira.core.settings import Encryption, Smtp
 from tumira.mail.outbox import Mail
 
 MAIL_TIMEOUT_S: Final = 30.0

@@ -13,7 +13,9 @@ from dotenv import dotenv_values
 
 from tumira.core import urls
 from tumira.core.errors import OperatorError
+from tumira.core.mail_addresses import MAIL_ADDRESS
 from tumira.core.settings.payments import Payments, read_payments
+from tumira.core.settings.support import NO_SUPPORT, Support, read_support
 from tumira.core.settings.tracing import Tracing, read_tracing
 
 PREFIX: Final = "TUMIRA_"
@@ -43,11 +45,6 @@ _MAIL_FROM_SHAPE: Final = "write it as no-reply@sms.example or as Tumira <no-rep
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
 # Passwords that are made for programs are often written in groups, with spaces between.
 _CREDENTIAL: Final = re.compile(r"[\x20-\x7e]{1,255}")
-_ATOM: Final = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
-# RFC 5321, sections 4.1.2 and 4.5.3.1, without quoted names and numbers for hosts, which hardly anybody has.
-MAIL_ADDRESS: Final = re.compile(
-    rf"(?=.{{3,254}}\Z)(?=[^@]{{1,64}}@){_ATOM}(\.{_ATOM})*@(?:{urls.HOST_NAME.pattern})"
-)
 _NAMED_ADDRESS: Final = re.compile(r'("(?P<quoted>[^"\\<>]*)"|(?P<name>[^"\\<>]*))\s*<(?P<address>[^<>]*)>')
 
 
@@ -95,6 +92,7 @@ class Settings:
     # None for a gateway that sends no mails.
     smtp: Smtp | None
     payments: Payments
+    support: Support = NO_SUPPORT
     # None for a worker that shows no metrics.
     worker_metrics_port: int | None = None
     # None for a gateway that sends no traces.
@@ -135,6 +133,7 @@ def load(environment: Mapping[str, str] | None = None, env_file: Path = Path(".e
         codes_per_hour=_count(PREFIX + "CODES_PER_HOUR", values, 500),
         smtp=_smtp(values, public_url),
         payments=read_payments(values),
+        support=read_support(values),
         worker_metrics_port=_metrics_port(values, port),
         tracing=read_tracing(values),
         keep_weeks=_keep_weeks(values),
