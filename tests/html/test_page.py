@@ -308,16 +308,19 @@ def test_a_page_says_how_to_reach_the_operator_whatever_is_set(tmp_path: Path) -
     for name in ("static", "templates"):
         (tmp_path / name).mkdir()
     (tmp_path / "templates" / "one.html.jinja").write_text(
-        '{% from "parts.html.jinja" import support %}{{ support() }} {{ support(_("To close it, write to us")) }}'
+        '{% from "parts.html.jinja" import support %}{{ support() }} {{ support(_("To close it")) }}'
     )
     reached = Support("+263 77 120 0001", "help@sms.example")
-    links = '<a href="tel:+263771200001">+263 77 120 0001</a> or <a href="mailto:help@sms.example">help@sms.example</a>.'
+    links = (
+        '<a href="tel:+263771200001">+263 77 120 0001</a>'
+        ' or <a href="mailto:help@sms.example">help@sms.example</a>.'
+    )
     assert Templates(tmp_path, reached).render("one.html.jinja") == (
-        f"Contact support: {links} To close it, write to us: {links}"
+        f"Contact support: {links} To close it: {links}"
     )
     unknown = "(the business that runs this Tumira service)."
     assert Templates(tmp_path).render("one.html.jinja") == (
-        f"Contact support {unknown} To close it, write to us {unknown}"
+        f"Contact support {unknown} To close it {unknown}"
     )
 
 
@@ -340,16 +343,20 @@ def test_a_page_forbids_what_it_does_not_need_and_is_not_kept(look: Templates) -
 
 
 def test_values_are_written_for_people() -> None:
-    for amount, usd, price in (
-        ("0", "US$0.00", "US$0.00"),
-        ("0.04", "US$0.04", "US$0.04"),
-        ("0.019", "US$0.0190", "US$0.019"),
-        ("100", "US$100.00", "US$100.00"),
-        ("1234567.5", "US$1,234,567.50", "US$1234567.50"),
+    for amount, usd, cost, exact, price in (
+        ("0", "US$0.00", "US$0.00", "US$0.00", "US$0.00"),
+        ("0.04", "US$0.04", "US$0.04", "US$0.04", "US$0.04"),
+        ("0.019", "US$0.01", "US$0.02", "US$0.0190", "US$0.019"),
+        ("4.9999", "US$4.99", "US$5.00", "US$4.9999", "US$4.9999"),
+        ("100", "US$100.00", "US$100.00", "US$100.00", "US$100.00"),
+        ("1234567.5", "US$1,234,567.50", "US$1,234,567.50", "US$1,234,567.50", "US$1234567.50"),
     ):
-        assert (layout.write_usd(Decimal(amount)), layout.write_price(Decimal(amount))) == (usd, price)
-    # An amount that left has its sign in front.
-    assert layout.write_usd(Decimal("-1234.5")) == "\N{MINUS SIGN}US$1,234.50"
+        writers = (layout.write_usd, layout.write_cost, layout.write_exact_usd, layout.write_price)
+        assert tuple(write(Decimal(amount)) for write in writers) == (usd, cost, exact, price)
+    # An amount that left has its sign in front, and is not shown as less than it is.
+    assert layout.write_exact_usd(Decimal("-1234.5")) == "\N{MINUS SIGN}US$1,234.50"
+    assert layout.write_usd(Decimal("-0.019")) == "\N{MINUS SIGN}US$0.02"
+    assert layout.write_usd(Decimal("-0.0000")) == layout.write_cost(Decimal("-0.0010")) == "US$0.00"
     # Moments are those of Harare and Johannesburg.
     at = datetime(2026, 11, 15, 22, 30, 5, 123_456, tzinfo=UTC)
     assert layout.write_moment(at) == "16 Nov 2026, 00:30:05"

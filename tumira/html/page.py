@@ -4,7 +4,7 @@ import gzip
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +23,7 @@ from tumira.core.settings.support import NO_SUPPORT, Support
 HERE: Final = Path(__file__).parent
 # Harare and Johannesburg, all year.
 LOCAL: Final = timezone(timedelta(hours=2), "CAT")
+_CENT: Final = Decimal("0.01")
 
 _POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -123,6 +124,8 @@ class Templates:
         self._environment.globals |= {"asset": self.assets.path, "contacts": support.contacts}
         self._environment.filters |= {
             "usd": write_usd,
+            "cost": write_cost,
+            "exact_usd": write_exact_usd,
             "price": write_price,
             "count": write_count,
             "moment": write_moment,
@@ -145,9 +148,22 @@ class Templates:
 
 
 def write_usd(amount: Decimal) -> str:
-    """Write whole cents where that is exact, else all four decimals."""
-    text = money.write(amount)
-    whole, _, decimals = text.removesuffix("00").partition(".")
+    """Write whole cents. A part of a cent is left out: no balance is shown as larger than it is."""
+    return _write_dollars(f"{amount.quantize(_CENT, ROUND_FLOOR):z.2f}")
+
+
+def write_cost(amount: Decimal) -> str:
+    """Write whole cents for a cost or its refund. A part of a cent counts whole: no cost is shown too low."""
+    return _write_dollars(f"{amount.quantize(_CENT, ROUND_CEILING):z.2f}")
+
+
+def write_exact_usd(amount: Decimal) -> str:
+    """Write whole cents where that is exact, else all four decimals, as the ledger does."""
+    return _write_dollars(money.write(amount).removesuffix("00"))
+
+
+def _write_dollars(text: str) -> str:
+    whole, _, decimals = text.partition(".")
     sign, digits = ("\N{MINUS SIGN}", whole[1:]) if whole.startswith("-") else ("", whole)
     return f"{sign}US${int(digits):,}.{decimals}"
 

@@ -5,7 +5,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Final, assert_never
 
-from tumira.html.page import write_usd
+from tumira.html.page import write_exact_usd, write_usd
 from tumira.topups.providers.paynow_messages import PAID_WITH, Wallet
 from tumira.topups.reconcile_rules import write_exact
 from tumira.topups.states import TOP_UP_MIN, Currency, FailureReason, Method, TopUp, TopUpState
@@ -196,7 +196,7 @@ def write_exact_money(amount: Decimal | None, currency: Currency) -> str:
     """Write an amount with all its decimals, for operators; a dash where there is none."""
     if amount is None:
         return "—"
-    return write_usd(amount) if currency is Currency.USD else f"{write_exact(amount)} {currency}"
+    return write_exact_usd(amount) if currency is Currency.USD else f"{write_exact(amount)} {currency}"
 
 
 def write_rate(rate: Decimal, on: date | None) -> str:

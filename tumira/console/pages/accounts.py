@@ -38,7 +38,7 @@ from tumira.html.forms import (
     new_form_id,
 )
 from tumira.html.guards import or_404
-from tumira.html.page import write_usd
+from tumira.html.page import write_exact_usd
 from tumira.html.redirect import redirect
 from tumira.html.top_up_words import OPERATOR_STATES, full_name_of
 from tumira.identity import manage_accounts
@@ -270,7 +270,7 @@ async def ask_credit(session: OperatorSession) -> Response:
     account = await find_account(session)
     amount, takes = form.amount.data, form.direction.data == "debit"
     if takes and amount is not None and amount > account.balance:
-        form.faults["amount"] = f"The account has less than that: {write_usd(account.balance)}."
+        form.faults["amount"] = f"The account has less than that: {write_exact_usd(account.balance)}."
     form.refuse_faults()
     assert amount is not None
     return session.page(
@@ -278,14 +278,14 @@ async def ask_credit(session: OperatorSession) -> Response:
         title="Take this from the account?" if takes else "Give this to the account?",
         facts={
             "Account": f"{account.business}, {account.name}",
-            "Balance now": write_usd(account.balance),
-            "Debit" if takes else "Credit": write_usd(amount),
-            "Balance after": write_usd(account.balance + form.signed),
+            "Balance now": write_exact_usd(account.balance),
+            "Debit" if takes else "Credit": write_exact_usd(amount),
+            "Balance after": write_exact_usd(account.balance + form.signed),
             "Note, which the customer sees": form.credit_note.data,
         },
         fields={**form.filled, "amount": money.write(amount), "press": new_form_id(FORM)},
         action=f"{path_of(account.id)}/credit/confirm",
-        button=f"{'Debit' if takes else 'Credit'} {write_usd(amount)}",
+        button=f"{'Debit' if takes else 'Credit'} {write_exact_usd(amount)}",
         back=path_of(account.id),
     )
 

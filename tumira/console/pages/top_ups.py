@@ -26,7 +26,7 @@ from tumira.html.forms import (
     read_path_id,
 )
 from tumira.html.guards import or_404
-from tumira.html.page import write_usd
+from tumira.html.page import write_exact_usd
 from tumira.html.redirect import redirect
 from tumira.html.top_up_words import OPERATOR_STATES, full_name_of, write_exact_money
 from tumira.identity import manage_accounts
@@ -187,7 +187,7 @@ def _story(top_up: TopUp, movements: Sequence[Movement]) -> Sequence[tuple[datet
         looks = f"looked at {top_up.tries} times so far" if top_up.tries > 1 else ""
         found.append((top_up.asked_at, "The provider was asked for the first time", looks))
     found += [
-        (one.created_at, "Credited" if one.amount > 0 else "Taken back", write_usd(abs(one.amount)))
+        (one.created_at, "Credited" if one.amount > 0 else "Taken back", write_exact_usd(abs(one.amount)))
         for one in movements
     ]
     if top_up.finished_at is not None:
@@ -243,8 +243,8 @@ def _comes_to(top_up: TopUp, account: Account, form: DecisionForm) -> Mapping[st
     else:
         amount = to_usd(form.amount, top_up.rate)
         facts["The provider took"] = write_exact_money(form.amount, top_up.currency)
-        facts["Credited"] = write_usd(amount)
-        facts["Balance after"] = write_usd(account.balance + amount)
+        facts["Credited"] = write_exact_usd(amount)
+        facts["Balance after"] = write_exact_usd(account.balance + amount)
         facts["Reference"] = form.reference.data or top_up.provider_reference or "none"
     return {**facts, "Note": form.note.data}
 

@@ -28,7 +28,7 @@ from tumira.core.errors import (
 from tumira.dashboard.refusal_words import say_refusal
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.forms import Form, FormId, TextField, new_form_id
-from tumira.html.page import HEADERS, PRIVATE, write_count, write_plural, write_usd
+from tumira.html.page import HEADERS, PRIVATE, write_cost, write_count, write_plural
 from tumira.html.redirect import redirect
 from tumira.pricing import gsm7, segments
 from tumira.pricing.destinations import RECIPIENTS_MAX, PriceStatus, Tariff
@@ -311,7 +311,7 @@ def _advice(text: str, segment_cost: Decimal) -> Mapping[str, str] | None:
     saving = "saves no segment yet, but leaves more room"
     if fewer > 0:
         saving = f"saves {write_plural(fewer, 'segment')}"
-        saving += f", {write_usd(segment_cost * fewer)} for these recipients" if segment_cost else ""
+        saving += f", {write_cost(segment_cost * fewer)} for these recipients" if segment_cost else ""
     return {
         "forced": _named(forced),
         "pairs": ", ".join(pairs[:CHARACTERS_SHOWN]),
