@@ -30,7 +30,7 @@ def test_an_endpoint_is_set_up_looked_after_and_removed(service: Service, open_p
     for type_ in page.get_by_role("checkbox").all():
         type_.uncheck()
     page.get_by_role("button", name="Add endpoint").click()
-    expect(page.get_by_role("alert")).to_contain_text("Tick at least one.")
+    expect(page.get_by_role("alert")).to_contain_text("Choose at least one.")
     expect(page.get_by_label("Description (optional)")).to_have_value("Shop")
     page.get_by_label("URL").fill(URL)
     page.get_by_role("checkbox", name="message.failed").check()

@@ -190,7 +190,9 @@ def test_a_balance_that_is_or_became_too_small_is_told_with_what_is_missing(serv
     assert service.send(customer.caller).status_code == 202
     for answer in (customer.confirm(asked), customer.compose(two, ORDER, "order")):
         assert answer.status_code == 402
-        assert "This costs US$0.08 and US$0.04 can be spent: US$0.04 is missing." in alert(answer)
+        assert "this costs US$0.08 and you have US$0.04. Nothing was sent. You need US$0.04 more" in alert(
+            answer
+        )
         assert typed(answer) == (two, ORDER, "order")
     assert customer.spent() == Decimal("0.04")
 
@@ -206,7 +208,7 @@ def test_a_limit_for_the_day_is_told(service: Service) -> None:
     )
     page = customer.compose(" ".join(numbers(2)))
     assert page.status_code == 429
-    assert "the limit for a day is US$0.05" in alert(page)
+    assert "your limit is US$0.05 per day" in alert(page)
     assert typed(page) == (" ".join(numbers(2)), ORDER, "")
 
 
@@ -223,7 +225,7 @@ def test_what_is_blocked_or_suspended_is_not_sent_even_if_it_was_shown_before(se
     service.run(manage_accounts.suspend, customer.caller.id, suspended=True)
     for answer in (customer.compose(), customer.confirm(page)):
         assert answer.status_code == 403
-        assert "This account is suspended" in alert(answer)
+        assert "Your account is suspended" in alert(answer)
         assert typed(answer) == (ONE, ORDER, "")
     assert customer.batches() == []
 

@@ -90,7 +90,7 @@ def test_a_key_has_a_name_and_may_do_something(service: Service) -> None:
     for scopes in ([], ["everything"], ["messages:send "], ["messages:send,account:read"]):
         refused = person.browser.post(KEYS, data={"name": "kept name", "scope": scopes})
         assert refused.status_code == 422
-        assert "What it may do : Tick at least one." in alert(refused)
+        assert "What it may do : Choose at least one." in alert(refused)
         assert 'value="kept name"' in refused.text
     for name in ("", " \r\n", "...", "x" * 101, "\u200b\u202e"):
         refused = person.browser.post(KEYS, data={"name": name, "scope": list(ALL)})

@@ -151,11 +151,11 @@ def test_a_file_that_costs_too_much_is_refused_whole_and_says_what_is_missing(cu
     assert "US$0.04 is missing" in words(customer.page(path))
     answer = customer.confirm(path)
     assert answer.status_code == httpx.codes.PAYMENT_REQUIRED
-    assert "US$0.04 is missing. Nothing was sent" in alert(answer)
+    assert "Nothing was sent. You need US$0.04 more" in alert(answer)
     customer.set("daily_limit = 1, balance = balance + 100")
-    assert "limit for a day is US$1.00" in alert(customer.confirm(path))
+    assert "your limit is US$1.00 per day" in alert(customer.confirm(path))
     customer.set("daily_limit = NULL, call_limit = 2")
-    assert "your limit per call is US$2.00" in alert(customer.confirm(path))
+    assert "your limit of US$2.00 per call" in alert(customer.confirm(path))
     customer.set("suspended_at = now()")
     assert "suspended" in alert(customer.confirm(path))
     customer.service.run(send_everything)
@@ -187,7 +187,7 @@ def test_what_was_filled_in_wrongly_is_said_beside_its_field(customer: Uploader)
         (sheet(2), {"message": "\u200b\xa0"}, "message", "Write the message."),
         (sheet(2), {"message": "Dear {nmae}"}, "message", "The file has no column for {nmae}"),
         (sheet(2), {"country": "XX"}, "country", "Choose one of the list."),
-        (sheet(2), {"reference": "x" * 65}, "reference", "At most 64 characters."),
+        (sheet(2), {"reference": "x" * 65}, "reference", "Enter at most 64 characters."),
         ("", {"name": ""}, "file", "Choose a file."),
     ):
         filled = {"message": MESSAGE, "reference": "kept", **fields}

@@ -113,7 +113,7 @@ def test_what_is_wrong_with_an_endpoint_is_said_beside_its_field(stranger: Perso
     ):
         refused = post(stranger, "", url=url, description="kept words", type=["message.failed"])
         assert refused.status_code == 422
-        assert alert(refused).startswith("Please look at this again: URL :")
+        assert alert(refused).startswith("There is a problem URL :")
         assert words in alert(refused)
         fault = re.search(r'<p class="fault" id="url-fault">(.*?)</p>', refused.text)
         assert fault is not None
@@ -122,7 +122,7 @@ def test_what_is_wrong_with_an_endpoint_is_said_beside_its_field(stranger: Perso
         assert len(re.findall(r'name="type"[^>]* checked', refused.text)) == 1
     both = post(stranger, "", url="", description="x")
     assert "URL :" in alert(both)
-    assert "Events : Tick at least one." in alert(both)
+    assert "Events : Choose at least one." in alert(both)
     fields = {"url": "https://hooks.example.com/", "type": SUBSCRIBABLE}
     for description, words in (("x" * 201, "at most 200 fit"), ("a\u202eb", "cannot be shown")):
         refused = post(stranger, "", description=description, **fields)
@@ -171,7 +171,7 @@ def test_what_an_endpoint_is_can_be_changed(service: Service) -> None:
     refused = post(person, f"/{endpoint}/change", url="ftp://x", description="after")
     assert refused.status_code == 422
     assert 'value="ftp://x"' in refused.text
-    assert "Events : Tick at least one." in alert(refused)
+    assert "Events : Choose at least one." in alert(refused)
     refused = post(person, f"/{endpoint}/change", url="ftp://x", type=SUBSCRIBABLE)
     assert "URL : The URL must begin with" in alert(refused)
     assert stored(service, endpoint) == row

@@ -13,7 +13,7 @@ def say_refusal(refusal: Refusal) -> str:
         case InsufficientBalance():
             return _(
                 "Your balance is too low: this costs {required} and you have {available}. Nothing was sent. "
-                "Top up at least {shortfall}, or remove some recipients."
+                "You need {shortfall} more: top up, or remove some recipients."
             ).format(
                 required=_cost(detail["required"]),
                 available=_usd(detail["available"]),

@@ -13,6 +13,8 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
+from tumira.core.translation import _
+
 BODY_BYTES_MAX: Final = 256 * 1024
 FIELDS_MAX: Final = 100
 FILE_BYTES_MAX: Final = 5 * 1024 * 1024
@@ -58,17 +60,19 @@ async def read_body(request: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
         async for chunk in request.stream():
             body += chunk
             if len(body) > bytes_max:
-                raise HTTPException(413, "This form is too large")
+                raise HTTPException(413, _("This is too much for one form. Shorten it and try again"))
     except ClientDisconnect as error:
         # The client is gone; this only ends the request in good order.
-        raise HTTPException(400, "This form did not come whole") from error
+        raise HTTPException(
+            400, _("Part of the form was lost on the way. Go back and send it again")
+        ) from error
     return bytes(body)
 
 
 async def read_fields(request: Request) -> FormBody:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise HTTPException(415, "This is not a form")
+        raise HTTPException(415, _("Open the page again and use its form"))
     body = await read_body(request)
     fields: dict[str, list[str]] = {}
     try:
@@ -76,7 +80,7 @@ async def read_fields(request: Request) -> FormBody:
             body.decode("ascii"), keep_blank_values=True, errors="replace", max_num_fields=FIELDS_MAX
         )
     except ValueError as error:
-        raise HTTPException(400, "This form cannot be read") from error
+        raise HTTPException(400, _("This form cannot be read. Go back and send it again")) from error
     for name, value in pairs:
         fields.setdefault(name, []).append(value)
     return FormBody(fields)
@@ -95,7 +99,7 @@ async def read_upload(request: Request, file_bytes_max: int = FILE_BYTES_MAX) ->
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     boundary = options.get(b"boundary", b"")
     if kind != b"multipart/form-data" or not boundary:
-        raise HTTPException(415, "This is not a form with a file")
+        raise HTTPException(415, _("Open the page again and choose the file there"))
     declared = request.headers.get("content-length", "0")
     # A client that declares too much need not send it.
     if declared.isdecimal() and int(declared) > file_bytes_max + BODY_BYTES_MAX:
@@ -105,15 +109,21 @@ async def read_upload(request: Request, file_bytes_max: int = FILE_BYTES_MAX) ->
         async with asyncio.timeout(UPLOAD_S):
             await parts.read(request, boundary)
     except TimeoutError as error:
-        raise HTTPException(408, "The file took too long to arrive; try it on a better line") from error
+        raise HTTPException(
+            408, _("The file took too long to upload. Try again on a faster connection")
+        ) from error
     except (FormParserError, ClientDisconnect) as error:
-        raise HTTPException(400, "This form did not come whole; send it again") from error
+        raise HTTPException(
+            400, _("Part of the form was lost on the way. Go back and send it again")
+        ) from error
     return parts.form(), parts.file()
 
 
 def _too_large(file_bytes_max: int) -> HTTPException:
+    megabytes = file_bytes_max // (1024 * 1024)
     return HTTPException(
-        413, f"The file is larger than {file_bytes_max // (1024 * 1024)} MB; split it, and send the parts"
+        413,
+        _("The file is larger than {megabytes} MB. Split it into smaller files").format(megabytes=megabytes),
     )
 
 
@@ -183,12 +193,12 @@ class _Parts:
         self._header_value.clear()
 
     def _end_headers(self) -> None:
-        _, options = parse_options_header(self._disposition)
+        _kind, options = parse_options_header(self._disposition)
         self._name = options.get(b"name", b"").decode(errors="replace")
         if b"filename" not in options:
             return
         if self._file_name is not None:
-            raise HTTPException(400, "Choose one file; these are several")
+            raise HTTPException(400, _("Choose one file at a time"))
         self._is_file = True
         self._file_name = _file_name(options[b"filename"])
 
@@ -200,7 +210,7 @@ class _Parts:
             return
         self._bytes_of_fields += end - start
         if self._bytes_of_fields > BODY_BYTES_MAX:
-            raise HTTPException(413, "This form is too large")
+            raise HTTPException(413, _("This is too much for one form. Shorten it and try again"))
         self._value += data[start:end]
 
     def _end(self) -> None:

@@ -20,15 +20,16 @@ from wtforms.validators import ValidationError
 from tumira.core import money
 from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import ACCOUNT, made_at_ms, new_id, read_id, write_id
+from tumira.core.translation import _, mark
 from tumira.html.form_body import FormBody, read_fields
 from tumira.html.guards import or_404
 from tumira.identity.person_rules import clean_name
 
 TYPED_MAX: Final = 40
 NOTE_MAX: Final = 500
-NOT_AN_AMOUNT: Final = "Write an amount in US dollars, like 5 or 12.50."
-NOT_A_NUMBER: Final = "Write a whole number, in figures."
-TICK_ONE: Final = "Tick at least one."
+NOT_AN_AMOUNT: Final = mark("Enter an amount in US dollars, such as 5 or 12.50.")
+NOT_A_NUMBER: Final = mark("Enter a whole number.")
+TICK_ONE: Final = mark("Choose at least one.")
 YEARS: Final = range(2000, 2100)
 # A page that was open for longer may show a price or a rate that has changed.
 FORM_AGE_MAX_MS: Final = 24 * 3600 * 1000
@@ -140,7 +141,7 @@ class NoteField(TextField):
     """The reason of a change, in one line."""
 
     def __init__(self, *, is_needed: bool = True, **options: Any) -> None:
-        rules = (at_most(NOTE_MAX), needed("Say why.")) if is_needed else (at_most(NOTE_MAX),)
+        rules = (at_most(NOTE_MAX), needed(mark("Enter a reason."))) if is_needed else (at_most(NOTE_MAX),)
         super().__init__(*rules, clean=clean_name, **options)
 
 
@@ -168,7 +169,7 @@ class Amount(TextField):
             return None
         amount = money.parse(text)
         if amount is None:
-            raise ValueError(self._fault)
+            raise ValueError(_(self._fault))
         return amount
 
 
@@ -185,16 +186,18 @@ class Whole(TextField):
     def convert(self, text: str) -> int:
         is_number = text.isascii() and text.isdigit() and len(text) <= len(str(self._most))
         if not is_number or not self._least <= int(text) <= self._most:
-            raise ValueError(self._fault)
+            raise ValueError(_(self._fault))
         return int(text)
 
 
 class Choice(TextField):
     """One of a few values."""
 
-    def __init__(self, values: Iterable[str], fault: str = "Choose one of the list.", **options: Any) -> None:
+    def __init__(
+        self, values: Iterable[str], fault: str = mark("Choose one from the list."), **options: Any
+    ) -> None:
         known = frozenset(values)
-        super().__init__(lambda value: None if value in known else fault, **options)
+        super().__init__(lambda value: None if value in known else _(fault), **options)
 
 
 class DayField(TextField):
@@ -210,7 +213,7 @@ class DayField(TextField):
         except ValueError:
             day = None
         if day is None or day.year not in YEARS:
-            raise ValueError("Write the date like 2026-11-16.")
+            raise ValueError(_("Enter the date as in 2026-11-16."))
         return day
 
 
@@ -269,7 +272,7 @@ class PeriodForm(ListFilterForm):
 
     def validate_to(self, field: DayField) -> None:
         if self.from_.data is not None and field.data is not None and field.data < self.from_.data:
-            raise ValidationError("This is before the first day; choose the same day or a later one.")
+            raise ValidationError(_("The last day is before the first. Choose a later day."))
 
 
 class FormId(TextField):
@@ -305,20 +308,22 @@ def read_path_id(request: Request, prefix: str, missing: str, name: str = "id") 
 def read_query_id(request: Request, prefix: str, name: str) -> UUID | None:
     """Read the id of which a list begins; None for the first page, and 404 for what cannot be an id."""
     text = request.query_params.get(name)
-    return None if text is None else or_404(read_id(prefix, text), "There is no such page")
+    return None if text is None else or_404(read_id(prefix, text), _("There is no such page"))
 
 
 def needed(fault: str) -> Rule:
-    return lambda value: None if value else fault
+    return lambda value: None if value else _(fault)
 
 
 def account_id(fault: str) -> Rule:
     """Refuse what is neither empty nor written like the id of an account."""
-    return lambda text: fault if text and read_id(ACCOUNT, text) is None else None
+    return lambda text: _(fault) if text and read_id(ACCOUNT, text) is None else None
 
 
 def at_most(length: int) -> Rule:
-    return lambda value: f"At most {length} characters." if len(value) > length else None
+    return lambda value: (
+        _("Enter at most {length} characters.").format(length=length) if len(value) > length else None
+    )
 
 
 def _apply(rule: Rule) -> Callable[[wtforms.Form, wtforms.Field], None]:

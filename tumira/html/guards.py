@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from tumira.core.translation import _
+
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 # The half of an IPv6 address that a subscriber is given; the other half is theirs to choose.
 _NETWORK_BITS: Final = 64
@@ -29,7 +31,10 @@ def refuse_foreign_writes(request: Request, public_url: str) -> None:
     else:
         foreign = origin is not None and not _is_own(request, origin, public_url)
     if foreign:
-        raise HTTPException(403, "This came from another site, so nothing was done")
+        raise HTTPException(
+            403,
+            _("This came from another site, so nothing was changed. Open the page here and try again"),
+        )
 
 
 def _is_own(request: Request, origin: str, public_url: str) -> bool:
