@@ -1,5 +1,5 @@
-// How far is it now? Asks for a part of the page again and again, ever more slowly, until that says that nothing more
-// will come, or ten minutes have passed.
+// Progress: asks for a part of the page again and again, ever more slowly, until that says that nothing more will come,
+// or ten minutes have passed.
 //
 // The element with `data-ask` says where to ask, and shows what we say. The element with `data-part` is the part: `open`,
 // `ended`, or `reload` once there is something to do that the page does not show yet.
@@ -12,6 +12,7 @@
   var ANSWER_MS = 15000;
   var ALL_MS = 600000;
 
+  var texts = document.currentScript.dataset;
   var note = document.querySelector("[data-ask]");
   var shown = document.querySelector("[data-part]");
   if (!note || !shown || !window.fetch || !window.AbortController) {
@@ -46,7 +47,7 @@
   }
 
   function signedOut() {
-    end("You may have been signed out.", "Load the page again");
+    end(texts.signedOut, texts.reload);
   }
 
   function read(text) {
@@ -101,7 +102,7 @@
         rows.replaceChildren.apply(rows, Array.from(now.rows));
       })
       .catch(function () {
-        say(note.getAttribute("data-ended") || "", "Load the page again");
+        say(note.getAttribute("data-ended") || "", texts.reload);
       });
   }
 
@@ -137,7 +138,7 @@
       return;
     }
     if (Date.now() - begun > ALL_MS) {
-      end("This page no longer updates by itself.", "Load it again");
+      end(texts.stopped, texts.reload);
       return;
     }
     timer = setTimeout(ask, wait);
@@ -148,6 +149,6 @@
     wait = first;
     plan();
   });
-  say("Updates by itself.");
+  say(texts.updating);
   plan();
 })();
