@@ -9,12 +9,14 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 WORDS: Final = Path(__file__).with_name("plain_words.toml")
 COLUMNS_MAX: Final = 100
+NEW_LINE: Final = "\n"
 
 # Written by `make docs` from the code, whose texts are checked where they stand.
 _GENERATED: Final = frozenset(
@@ -33,19 +35,15 @@ _DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFuncti
 
 def main(arguments: list[str]) -> int:
     """Print what is wrong, one line each, and return the exit code."""
-    instead = tomllib.loads(WORDS.read_text())["instead"]
-    banned = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), text) for pattern, text in instead.items()]
     found = 0
     for path in _files(arguments):
         for line, text, is_docstring in _texts(path):
             if is_docstring and _QUESTION.search(text):
                 found += 1
                 print(f"{path}:{line}: a docstring is a statement, not a question")
-            for pattern, replacement in banned:
-                for match in pattern.finditer(text):
-                    found += 1
-                    at = line + text.count("\n", 0, match.start())
-                    print(f"{path}:{at}: “{match.group()}”: {replacement}")
+            for start, word, replacement in banned_words(text):
+                found += 1
+                print(f"{path}:{line + text.count(NEW_LINE, 0, start)}: “{word}”: {replacement}")
         for line in _long_lines(path):
             found += 1
             print(f"{path}:{line}: wrap at {COLUMNS_MAX} columns")
@@ -55,6 +53,21 @@ def main(arguments: list[str]) -> int:
     if found:
         print(f"{found} to rewrite; the words and what to write instead: {WORDS.relative_to(ROOT)}")
     return 1 if found else 0
+
+
+def banned_words(text: str) -> list[tuple[int, str, str]]:
+    """Return each banned word of a text: where it begins, the word, and what to write instead."""
+    return [
+        (match.start(), match.group(), replacement)
+        for pattern, replacement in _banned()
+        for match in pattern.finditer(text)
+    ]
+
+
+@cache
+def _banned() -> list[tuple[re.Pattern[str], str]]:
+    instead = tomllib.loads(WORDS.read_text(encoding="utf-8"))["instead"]
+    return [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), text) for pattern, text in instead.items()]
 
 
 def _files(arguments: list[str]) -> list[Path]:

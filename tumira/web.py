@@ -32,7 +32,7 @@ from tumira.content.classifier import classify
 from tumira.core import metrics
 from tumira.core.database_errors import UNAVAILABLE
 from tumira.core.loops import forever
-from tumira.core.settings import Settings
+from tumira.core.settings import KEEP_WEEKS, Settings
 from tumira.core.settings.payments import Payments
 from tumira.core.settings.support import NO_SUPPORT, Support
 from tumira.core.shutdown import Stopping
@@ -79,6 +79,7 @@ class Web:
         webhooks_allow_private: bool = False,
         payments: Payments = NO_PAYMENTS,
         support: Support = NO_SUPPORT,
+        keep_weeks: int | None = KEEP_WEEKS,
         data_dir: Path | None = None,
         tracer: Tracer | None = None,
         is_draining: Callable[[], bool] = lambda: False,
@@ -97,6 +98,7 @@ class Web:
             webhooks_allow_private=webhooks_allow_private,
             payments=payments,
             support=support,
+            keep_weeks=keep_weeks,
         )
         console = Console(database, public_url=public_url, payments=payments)
         self._pages = Starlette(
@@ -271,6 +273,7 @@ async def run_web(
             webhooks_allow_private=settings.webhooks_allow_private,
             payments=settings.payments,
             support=settings.support,
+            keep_weeks=settings.keep_weeks,
             data_dir=settings.data_dir,
             tracer=tracer,
             is_draining=lambda: bool(stopping),

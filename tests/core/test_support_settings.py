@@ -3,7 +3,7 @@
 import pytest
 
 from tumira.core.errors import OperatorError
-from tumira.core.settings.support import NO_SUPPORT, Contact, read_support
+from tumira.core.settings.support import NO_SUPPORT, SupportLink, read_support
 
 
 def test_contacts_are_links_in_a_fixed_order() -> None:
@@ -15,9 +15,9 @@ def test_contacts_are_links_in_a_fixed_order() -> None:
         }
     )
     assert found.contacts == [
-        Contact("tel:+263771200001", "+263 77 120 0001"),
-        Contact("mailto:help@sms.example", "help@sms.example"),
-        Contact("https://wa.me/27821230001", "WhatsApp +27821230001"),
+        SupportLink("tel:+263771200001", "+263 77 120 0001"),
+        SupportLink("mailto:help@sms.example", "help@sms.example"),
+        SupportLink("https://wa.me/27821230001", "WhatsApp +27821230001"),
     ]
 
 

@@ -1,18 +1,13 @@
-"""The front page and the overview."""
+"""The overview."""
 
 import re
-from decimal import Decimal
 from typing import Final
 
-import httpx
 import pytest
 
 from tests.support.identity.customers import Customer, link, open_session, words
-from tests.support.processes.service import NO_TLS, Service
-from tumira.audit_log import OPERATOR
+from tests.support.processes.service import Service
 from tumira.core.ids import BATCH, read_id
-from tumira.pricing.actions import set_price
-from tumira.pricing.destinations import Price, PriceStatus
 
 OVERVIEW: Final = "/dashboard"
 
@@ -21,37 +16,6 @@ OVERVIEW: Final = "/dashboard"
 def customer(service: Service) -> Customer:
     caller = service.open_account()
     return Customer(service, caller, open_session(service, caller))
-
-
-def front_page(service: Service) -> str:
-    return httpx.get(service.base + "/", trust_env=False, verify=NO_TLS, timeout=30).text
-
-
-def test_the_front_page_says_what_it_is_and_what_it_costs_by_the_prices_of_now(service: Service) -> None:
-    said = words(front_page(service))
-    for expected in (
-        "to Zimbabwe and South Africa",
-        "Zimbabwe US$0.04 per segment US$5.00 buys 125 messages",
-        "Zimbabwe coming soon US$0.019 per segment",
-        "South Africa US$0.02 per segment US$5.00 buys 250 messages",
-        "No monthly fee",
-        "No set-up fee",
-        "No minimum volume",
-        "Prepaid in US dollars",
-        "No free credit",
-    ):
-        assert expected in said, expected
-    page = front_page(service)
-    assert [link(page, name) for name in ("Sign up", "Sign in", "Docs")] == [
-        "/dashboard/sign-up",
-        "/dashboard/sign-in",
-        "/docs",
-    ]
-    service.run(set_price, Price("sms", "ZA", Decimal("0.025"), PriceStatus.ACTIVE), OPERATOR)
-    try:
-        assert "South Africa US$0.025 per segment US$5.00 buys 200 messages" in words(front_page(service))
-    finally:
-        service.run(set_price, Price("sms", "ZA", Decimal("0.02"), PriceStatus.ACTIVE), OPERATOR)
 
 
 def test_a_new_account_sees_its_balance_what_it_buys_and_what_to_do_next(customer: Customer) -> None:

@@ -140,7 +140,7 @@ def test_every_write_of_another_site_or_without_a_session_leads_nowhere(
         for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "", "Origin": "null"}):
             refused = owner.post(path, headers=headers, data={"phone": new_phone()})
             assert refused.status_code == 403, path
-            assert "This came from another site, so nothing was done." in refused.text
+            assert "This came from another site, so nothing was changed." in refused.text
             assert "set-cookie" not in refused.headers
             assert_safe(refused)
         answer = new_browser(service).post(path, data={"name": "x", "scope": "messages:send"})
@@ -288,4 +288,4 @@ def test_a_suspended_account_is_looked_at_and_says_so(service: Service) -> None:
     for path in ("/dashboard", "/dashboard/keys", "/dashboard/compose", "/dashboard/batches"):
         page = browser.get(path)
         assert page.status_code == 200
-        assert "This account is suspended" in page.text
+        assert "Your account is suspended" in page.text

@@ -40,6 +40,7 @@ from tests.support.identity.people import (
 from tests.support.processes.service import Service
 from tumira.core.ids import ACCOUNT, write_id
 from tumira.core.settings.payments import Payments
+from tumira.core.settings.support import NO_SUPPORT
 from tumira.dashboard.app import Dashboard
 from tumira.identity.code_rules import CodeLimits
 from tumira.postgres.pool import Database
@@ -52,7 +53,7 @@ EVIL: Final = "chosen by eve"
 NEW: Final = "another good password"
 VERIFY: Final = "/dashboard/verify"
 START: Final = "/dashboard/verify/start"
-UNCONFIRMED: Final = "Your phone number is not confirmed yet"
+UNCONFIRMED: Final = "Confirm your phone number"
 KEY: Final = {"name": "shop", "scope": "messages:send"}
 DASHBOARD: Final = Dashboard(
     Database("postgresql://nowhere"),
@@ -61,6 +62,8 @@ DASHBOARD: Final = Dashboard(
     code_limits=CodeLimits(),
     webhooks_allow_private=False,
     payments=Payments(),
+    support=NO_SUPPORT,
+    keep_weeks=None,
 )
 # What somebody does who is not signed in, or leaves.
 PUBLIC: Final = re.compile(r"/dashboard/(sign-|verify|forgotten|new-password)")

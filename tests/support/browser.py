@@ -76,6 +76,7 @@ class Viewport:
     touch: bool = False
 
 
+NARROW: Final = Viewport(320, 640, scale=2, touch=True)
 PHONE: Final = Viewport(360, 740, scale=2, touch=True)
 DESKTOP: Final = Viewport(1280, 800)
 WIDE: Final = Viewport(1920, 1080)

@@ -64,6 +64,11 @@ XPUB: Final = (
     "xpub6Ce9NcJvTk36xtLSrJLZqE7wtgA5deCeYs7rSQtreh4cj6ByPtrg9sD7V2FNFLPnf8heNP3FGkeV9qwfzvZNSd54JoNXVsXFY"
     "SYwHsnJxqP"
 )
+SUPPORT: Final = {
+    "TUMIRA_SUPPORT_PHONE": "+263 77 120 0001",
+    "TUMIRA_SUPPORT_EMAIL": "help@an-address-as-long-as-some-are.example",
+    "TUMIRA_SUPPORT_WHATSAPP": "+27 82 123 0001",
+}
 # The pages of the ways to pay ask nobody before a form is posted.
 PAYMENTS: Final = {
     "TUMIRA_PAYNOW_URL": "http://127.0.0.1:9",
@@ -89,7 +94,7 @@ class FullService:
 
 @contextmanager
 def run_full_service(server_url: str) -> Iterator[FullService]:
-    with run_behind_proxy(server_url, TUMIRA_WEBHOOKS_ALLOW_PRIVATE="1", **PAYMENTS) as service:
+    with run_behind_proxy(server_url, TUMIRA_WEBHOOKS_ALLOW_PRIVATE="1", **PAYMENTS, **SUPPORT) as service:
         _add_carriers(service)
         person = sign_up(service, business=LONG[:100])
         account_id = account_of(service, person)

@@ -14,7 +14,9 @@ from starlette.routing import Route
 from tumira.core.database_errors import is_unavailable
 from tumira.core.settings.payments import Payments
 from tumira.core.settings.support import Support
+from tumira.core.translation import _
 from tumira.dashboard.pages import (
+    balance,
     batches,
     compose,
     health,
@@ -34,7 +36,7 @@ from tumira.dashboard.pages import (
     upload,
     webhooks,
 )
-from tumira.dashboard.session import Services
+from tumira.dashboard.session import Services, top_up_path
 from tumira.html.cookies import Cookie
 from tumira.html.page import PRIVATE, Assets, Templates
 from tumira.identity.code_rules import CodeLimits
@@ -63,12 +65,13 @@ class Dashboard:
         webhooks_allow_private: bool,
         payments: Payments,
         support: Support,
+        keep_weeks: int | None,
     ) -> None:
         self._services = Services(
             database=database,
             batcher=batcher,
             checker=FileChecker(database),
-            templates=Templates(Path(__file__).parent, support),
+            templates=Templates(Path(__file__).parent, support, {"top_up_path": top_up_path}),
             session_cookie=Cookie("tumira_session", public_url, DAYS_MAX * 24 * _HOUR_S),
             device_cookie=Cookie("tumira_device", public_url, DAYS_KEPT * 24 * _HOUR_S),
             verification_cookie=Cookie("tumira_verification", public_url, HOURS_KEPT * _HOUR_S),
@@ -77,6 +80,7 @@ class Dashboard:
             public_url=public_url,
             webhooks_allow_private=webhooks_allow_private,
             payments=payments,
+            keep_weeks=keep_weeks,
         )
 
     @property
@@ -89,6 +93,7 @@ class Dashboard:
             sign_up,
             sign_in,
             overview,
+            balance,
             health,
             compose,
             upload,
@@ -115,12 +120,12 @@ class Dashboard:
         """Say that it was not the customer's fault."""
         if isinstance(error, HashingBusyError):
             _log.warning("password hashing queue full", reason=error.reason, path=request.url.path)
-            return self._trouble(503, "Too many people are signing in right now; try again in a moment")
+            return self._trouble(503, _("Too many people are signing in right now. Try again in a moment"))
         if is_unavailable(error):
             _log.warning("database unavailable", error=repr(error))
-            return self._trouble(503, "The service cannot answer right now; try again in a moment")
+            return self._trouble(503, _("The service is not available right now. Try again in a moment"))
         _log.error("page failed", exc_info=error, path=request.url.path)
-        return self._trouble(500, "Something failed on our side; nothing was sent or debited")
+        return self._trouble(500, _("This is our fault, not yours. Nothing was sent or charged"))
 
     def _trouble(self, status: int, words: str, headers: Mapping[str, str] | None = None) -> Response:
         # A framework's own words are those of the protocol, and say nothing about what to do.

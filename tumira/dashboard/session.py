@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Decimal
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -13,6 +14,7 @@ from starlette.routing import Route
 from tumira.audit_log import Actor
 from tumira.core.dns import Resolve, Resolver
 from tumira.core.ids import AccountId
+from tumira.core.translation import mark
 from tumira.delivery.manage_carriers import list_simulated
 from tumira.html.cookies import Cookie
 from tumira.html.guards import READING, address_of, refuse_foreign_writes
@@ -22,13 +24,20 @@ from tumira.identity.code_rules import CodeLimits
 from tumira.identity.reauthenticate import Requester
 from tumira.identity.store.sessions import SignedInCustomer
 from tumira.postgres.pool import Database
+from tumira.pricing.destinations import PriceStatus
+from tumira.pricing.store import get_tariff
 from tumira.sending.batcher import Batcher
+from tumira.topups.states import TOP_UP_MIN
 from tumira.uploads.check_file import FileChecker
 
 HOME: Final = "/dashboard"
 SIGN_IN: Final = "/dashboard/sign-in"
 VERIFY: Final = "/dashboard/verify"
+TOP_UP: Final = "/dashboard/top-up"
 
+# No segment costs as much, so the prices are read only for balances below it.
+SEGMENT_PRICE_MAX: Final = Decimal(1)
+_CENT: Final = Decimal("0.01")
 # Downloads must not take all connections.
 DOWNLOADS_AT_ONCE: Final = 2
 
@@ -43,21 +52,23 @@ class Services(PageServices):
     pending_cookie: Cookie
     code_limits: CodeLimits
     webhooks_allow_private: bool
+    # None where messages are kept permanently.
+    keep_weeks: int | None
     # Finds the addresses that a webhook would be sent to.
     resolve: Resolve = field(default_factory=Resolver)
     downloads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DOWNLOADS_AT_ONCE))
 
 
 NAVIGATION: Final = (
-    NavItem(HOME, "Overview", "overview"),
-    NavItem("/dashboard/compose", "Compose", "compose"),
-    NavItem("/dashboard/upload", "Upload", "upload"),
-    NavItem("/dashboard/batches", "Batches", "batches"),
-    NavItem("/dashboard/keys", "API keys", "keys"),
-    NavItem("/dashboard/webhooks", "Webhooks", "webhooks"),
-    NavItem("/dashboard/top-up", "Top up", "top-up"),
-    NavItem("/dashboard/ledger", "Ledger", "ledger"),
-    NavItem("/dashboard/settings", "Settings", "settings"),
+    NavItem(HOME, mark("Overview"), "overview"),
+    NavItem("/dashboard/compose", mark("Compose"), "compose"),
+    NavItem("/dashboard/upload", mark("Upload"), "upload"),
+    NavItem("/dashboard/batches", mark("Batches"), "batches"),
+    NavItem("/dashboard/keys", mark("API keys"), "keys"),
+    NavItem("/dashboard/webhooks", mark("Webhooks"), "webhooks"),
+    NavItem(TOP_UP, mark("Top up"), "top-up"),
+    NavItem("/dashboard/ledger", mark("Ledger"), "ledger"),
+    NavItem("/dashboard/settings", mark("Settings"), "settings"),
 )
 
 
@@ -70,6 +81,8 @@ class CustomerSession:
     customer: SignedInCustomer
     # The names of the countries whose messages reach a simulator and no phone.
     simulated: Sequence[str]
+    # Whether the balance does not buy one segment anywhere.
+    is_too_low: bool
 
     @property
     def database(self) -> Database:
@@ -95,6 +108,8 @@ class CustomerSession:
             status,
             customer=self.customer,
             simulated=self.simulated,
+            is_too_low=self.is_too_low,
+            smallest_top_up=TOP_UP_MIN,
             navigation=NAVIGATION,
             here=_here(self.request.url.path),
             **values,
@@ -126,9 +141,26 @@ def private(services: Services, path: str, handle: Private, *methods: str) -> Ro
         if request.method not in READING and not customer.phone_proved:
             return redirect(VERIFY)
         simulated = await list_simulated(services.database)
-        return await handle(CustomerSession(services, request, customer, list(simulated.values())))
+        is_too_low = await _is_too_low(services.database, customer.balance)
+        return await handle(
+            CustomerSession(services, request, customer, list(simulated.values()), is_too_low)
+        )
 
     return Route(path, answer, methods=methods or ("GET",))
+
+
+async def _is_too_low(database: Database, balance: Decimal) -> bool:
+    if balance >= SEGMENT_PRICE_MAX:
+        return False
+    async with database.connection() as connection:
+        tariff = await get_tariff(connection)
+    active = (price.price_usd for price in tariff.prices if price.status is PriceStatus.ACTIVE)
+    return balance < min(active, default=SEGMENT_PRICE_MAX)
+
+
+def top_up_path(missing: Decimal) -> str:
+    """Return the page to top up, with the missing amount filled in; the smallest top-up at least."""
+    return f"{TOP_UP}?amount={max(TOP_UP_MIN, missing.quantize(_CENT, ROUND_CEILING))}"
 
 
 async def find_customer(services: Services, request: Request) -> SignedInCustomer | None:

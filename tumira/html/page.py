@@ -1,7 +1,7 @@
 """Pages: templates, assets, security headers and how values are written."""
 
 import gzip
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
@@ -108,7 +108,12 @@ def stylesheet(own: Path) -> bytes:
 class Templates:
     """The templates and assets of the dashboard or the console, on top of the shared ones."""
 
-    def __init__(self, folder: Path, support: Support = NO_SUPPORT) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        support: Support = NO_SUPPORT,
+        filters: Mapping[str, Callable[..., str]] | None = None,
+    ) -> None:
         self.assets = Assets(HERE / "static", folder / "static")
         self._environment = Environment(
             loader=FileSystemLoader([folder / "templates", HERE / "templates"]),
@@ -132,6 +137,7 @@ class Templates:
             "machine_time": write_machine_time,
             "plural": write_plural,
             "id": lambda id_, prefix: write_id(prefix, id_),
+            **(filters or {}),
         }
 
     def render(self, template: str, **values: Any) -> str:

@@ -14,7 +14,7 @@ _NUMBER: Final = re.compile(r"\+[1-9][0-9]{6,14}")
 
 
 @dataclass(frozen=True, slots=True)
-class Contact:
+class SupportLink:
     """A way to reach the operator: where its link leads, and the text of the link."""
 
     url: str
@@ -30,15 +30,15 @@ class Support:
     whatsapp: str | None = None
 
     @property
-    def contacts(self) -> list[Contact]:
+    def contacts(self) -> list[SupportLink]:
         found = []
         if self.phone:
-            found.append(Contact(f"tel:{_digits(self.phone)}", self.phone))
+            found.append(SupportLink(f"tel:{_digits(self.phone)}", self.phone))
         if self.email:
-            found.append(Contact(f"mailto:{self.email}", self.email))
+            found.append(SupportLink(f"mailto:{self.email}", self.email))
         if self.whatsapp:
             number = _digits(self.whatsapp).removeprefix("+")
-            found.append(Contact(f"https://wa.me/{number}", f"WhatsApp {self.whatsapp}"))
+            found.append(SupportLink(f"https://wa.me/{number}", f"WhatsApp {self.whatsapp}"))
         return found
 
 

@@ -1,4 +1,4 @@
-"""The front page: what the service is, what it costs, and how to begin."""
+"""The public pages: the front page with prices and ways to pay, terms, privacy and contact."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +9,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.content.store import KEPT as REFUSALS_KEPT
+from tumira.core.settings.payments import Payments
+from tumira.core.translation import mark
 from tumira.dashboard.session import Services
 from tumira.html.sign_in import public
+from tumira.identity.store.sessions import DAYS_MAX
 from tumira.pricing.destinations import PriceStatus, Tariff
+from tumira.pricing.phone_numbers import DIGITS_LEFT, NUMBERS_KEPT
 from tumira.pricing.store import get_tariff
+from tumira.sending.lifecycle import TEXT_KEPT
+from tumira.topups.start import list_issuers
+from tumira.topups.states import TOP_UP_MIN
+from tumira.topups.voucher_pins import Issuer
 
-SMALLEST_TOP_UP: Final = Decimal(5)
+SMALLEST_TOP_UP: Final = TOP_UP_MIN
+NO_CACHE: Final = {"Cache-Control": "no-cache"}
+# Names, the same in every language but for the cards.
+WALLETS: Final = ("EcoCash", "OneMoney", "InnBucks", mark("Visa or Mastercard"))
+USDT: Final = "USDT (BEP20)"
+ALL_METHODS: Final = ("EcoCash", "OneMoney", mark("Visa or Mastercard"), USDT, mark("Vouchers"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +58,56 @@ def offers(tariff: Tariff, amount: Decimal) -> Sequence[PriceOffer]:
     return sorted(found, key=lambda offer: (places.index(offer.country), offer.is_coming))
 
 
+def payment_methods(payments: Payments, issuers: Sequence[Issuer]) -> Sequence[str]:
+    """Name the ways to pay that the operator has set up."""
+    return [
+        *(WALLETS if payments.paynow else ()),
+        *((USDT,) if payments.usdt else ()),
+        *(issuer.title for issuer in issuers),
+    ]
+
+
 def routes(services: Services) -> Sequence[Route]:
-    return [public(services, "/", show_landing)]
+    return [
+        public(services, "/", show_landing),
+        public(services, "/contact", show_contact),
+        public(services, "/terms", show_terms),
+        public(services, "/privacy", show_privacy),
+    ]
 
 
 async def show_landing(services: Services, _request: Request) -> Response:
     async with services.database.connection() as connection:
         tariff = await get_tariff(connection)
+        issuers = await list_issuers(connection, services.payments)
+    methods = payment_methods(services.payments, issuers)
     return services.templates.page(
         "landing.html.jinja",
-        headers={"Cache-Control": "no-cache"},
+        headers=NO_CACHE,
         offers=offers(tariff, SMALLEST_TOP_UP),
         smallest=SMALLEST_TOP_UP,
+        methods=methods or ALL_METHODS,
+        is_payable=bool(methods),
         public_url=services.public_url,
+    )
+
+
+async def show_contact(services: Services, _request: Request) -> Response:
+    return services.templates.page("contact.html.jinja", headers=NO_CACHE)
+
+
+async def show_terms(services: Services, _request: Request) -> Response:
+    return services.templates.page("terms.html.jinja", headers=NO_CACHE, smallest=SMALLEST_TOP_UP)
+
+
+async def show_privacy(services: Services, _request: Request) -> Response:
+    return services.templates.page(
+        "privacy.html.jinja",
+        headers=NO_CACHE,
+        text_days=TEXT_KEPT.days,
+        number_days=NUMBERS_KEPT.days,
+        digits_left=DIGITS_LEFT,
+        keep_weeks=services.keep_weeks,
+        refusal_days=REFUSALS_KEPT.days,
+        session_days=DAYS_MAX,
     )
