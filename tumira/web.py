@@ -34,6 +34,7 @@ from tumira.core.database_errors import UNAVAILABLE
 from tumira.core.loops import forever
 from tumira.core.settings import KEEP_WEEKS, Settings
 from tumira.core.settings.payments import Payments
+from tumira.core.settings.seller import NO_SELLER, Seller
 from tumira.core.settings.support import NO_SUPPORT, Support
 from tumira.core.shutdown import Stopping
 from tumira.core.tracing import Tracer, tracing
@@ -80,6 +81,7 @@ class Web:
         payments: Payments = NO_PAYMENTS,
         support: Support = NO_SUPPORT,
         keep_weeks: int | None = KEEP_WEEKS,
+        seller: Seller = NO_SELLER,
         data_dir: Path | None = None,
         tracer: Tracer | None = None,
         is_draining: Callable[[], bool] = lambda: False,
@@ -99,6 +101,7 @@ class Web:
             payments=payments,
             support=support,
             keep_weeks=keep_weeks,
+            seller=seller,
         )
         console = Console(database, public_url=public_url, payments=payments)
         self._pages = Starlette(
@@ -274,6 +277,7 @@ async def run_web(
             payments=settings.payments,
             support=settings.support,
             keep_weeks=settings.keep_weeks,
+            seller=settings.seller,
             data_dir=settings.data_dir,
             tracer=tracer,
             is_draining=lambda: bool(stopping),

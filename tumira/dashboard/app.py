@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from tumira.core.database_errors import is_unavailable
 from tumira.core.settings.payments import Payments
+from tumira.core.settings.seller import NO_SELLER, Seller
 from tumira.core.settings.support import Support
 from tumira.core.translation import _
 from tumira.dashboard.pages import (
@@ -66,6 +67,7 @@ class Dashboard:
         payments: Payments,
         support: Support,
         keep_weeks: int | None,
+        seller: Seller = NO_SELLER,
     ) -> None:
         self._services = Services(
             database=database,
@@ -81,6 +83,7 @@ class Dashboard:
             webhooks_allow_private=webhooks_allow_private,
             payments=payments,
             keep_weeks=keep_weeks,
+            seller=seller,
         )
 
     @property

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from tumira.audit_log import Actor
 from tumira.core.dns import Resolve, Resolver
 from tumira.core.ids import AccountId
+from tumira.core.settings.seller import Seller
 from tumira.core.translation import mark
 from tumira.delivery.manage_carriers import list_simulated
 from tumira.html.cookies import Cookie
@@ -54,6 +55,8 @@ class Services(PageServices):
     webhooks_allow_private: bool
     # None where messages are kept permanently.
     keep_weeks: int | None
+    # Whose name stands on receipts.
+    seller: Seller
     # Finds the addresses that a webhook would be sent to.
     resolve: Resolve = field(default_factory=Resolver)
     downloads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DOWNLOADS_AT_ONCE))

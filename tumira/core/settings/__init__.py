@@ -15,6 +15,7 @@ from tumira.core import urls
 from tumira.core.errors import OperatorError
 from tumira.core.mail_addresses import MAIL_ADDRESS
 from tumira.core.settings.payments import Payments, read_payments
+from tumira.core.settings.seller import NO_SELLER, Seller, read_seller
 from tumira.core.settings.support import NO_SUPPORT, Support, read_support
 from tumira.core.settings.tracing import Tracing, read_tracing
 
@@ -103,6 +104,7 @@ class Settings:
     simulator_public: bool = False
     # How long a web process that is to stop goes on, so that balancers look elsewhere first.
     drain_wait_s: int = 0
+    seller: Seller = NO_SELLER
 
     @property
     def local_url(self) -> str:
@@ -139,6 +141,7 @@ def load(environment: Mapping[str, str] | None = None, env_file: Path = Path(".e
         keep_weeks=_keep_weeks(values),
         simulator_public=_switch(PREFIX + "SIMULATOR_PUBLIC", values),
         drain_wait_s=_drain_wait(values),
+        seller=read_seller(values),
     )
 
 
