@@ -26,7 +26,7 @@ from tumira.sending.compose import Review
 COMPOSE: Final = "/dashboard/compose"
 ORDER: Final = "Your order 1042 has been shipped and will arrive on Friday."
 OFFER: Final = "Get 20% off your next order with the code SAVE20!"
-MANY: Final = "+263 77 120 0001, 00263771200002; +27821230001\n0771200003 +447700900123"
+MANY: Final = "+263 77 120 0001, 00263771200002; +27821230001\n077120003 +447700900123"
 GENERATED: Final = 100
 
 WRITTEN: Final = (
@@ -41,6 +41,8 @@ WRITTEN: Final = (
     "+2609712 0 0 1 2 3",
     "+2601 971200, +260971200001",
     "077 120 0001 263 77 120 0001 263771200001",
+    "0771200001 77-120-0002, (0)77/120.0003; 27821230001 +27 (0)82 123 0001",
+    "0242 000 000, 0821230001, +27 11 000 0000, 2630771200001 123 1234567",
     "+263771200001 +263771200001 00263771200001",
     "Anna <b>, \u0663\u0664, +\uff12\uff16\uff13771200001, \U0001f600 + 1",
     "+ 263 77 120 0001 00 27 82 123 0001",
@@ -53,7 +55,7 @@ PIECES: Final = (
 READ: Final = """(texts) => {
   const data = JSON.parse(document.getElementById("compose-data").textContent);
   const compose = Tumira.compose;
-  const tariff = compose.prepare(data.destinations);
+  const tariff = compose.prepare(data);
   return texts.map((text) => {
     const entries = compose.read(text, tariff);
     const sorted = compose.sort(entries, tariff);
@@ -95,7 +97,7 @@ def write(page: Page, recipients: str, message: str) -> None:
 
 
 def _server_reads(tariff: Tariff, text: str) -> list[Any]:
-    entries: Sequence[Entry] = read_recipients(tariff, text)
+    entries: Sequence[Entry] = read_recipients(tariff, text, "ZW")
     priced = quote(tariff, ValidRequest("sms", [one.number for one in entries], "", None, dry_run=False))
     assert isinstance(priced, Quote)
     return [

@@ -137,6 +137,50 @@ def test_of_countries_with_one_calling_code_the_first_whose_length_fits_is_taken
     ] == ["CA"]
 
 
+# How the mobile numbers of both countries begin, after the numbering plans. The blocks of five and six digits
+# lie between landlines.
+MOBILE = {
+    "263": "7",
+    "27": """
+        6 7 81 82 83 84 85 50 191 192 10492 10493 10494 12492 21492 31492 41492 51492
+        87086 87087 87158 87285 87286 87287 87288 87289 87310
+        164920 174920 184920 284920 324920 334920 344920 354920 364920 394920
+        404920 424920 454920 464920 484920 494920 534920 564920 574920 584920
+        224950 274950 474950 544950 134920 134921 134922 134925 144950 144952 144953 144955
+        154920 154950 154951 434920 434921 444920 444921
+    """,
+}
+LANDLINES = {
+    # Harare, Bulawayo, Mutare, Gweru, former area codes, VoIP, toll-free and reserved numbers.
+    "263": "242 292 202 254 4 9 13 20 26 27 38 55 61 68 86 80 1 5",
+    # Johannesburg, Pretoria, Cape Town, Durban, toll-free, shared cost, premium, VoIP and reserved numbers.
+    "27": "10 11 12 13 21 31 41 51 53 58 80 86 860 861 862 87 88 89 90 91 193 15493 10495 27",
+}
+
+
+def fill(calling_code: str, prefix: str) -> str:
+    return f"+{calling_code}{prefix:0<9}"
+
+
+def test_mobile_numbers_are_sent_to_and_landlines_are_not_billed() -> None:
+    for calling_code, prefixes in MOBILE.items():
+        assert {code_of(TARIFF, fill(calling_code, prefix)) for prefix in prefixes.split()} == {None}
+    for calling_code, prefixes in LANDLINES.items():
+        assert {code_of(TARIFF, fill(calling_code, prefix)) for prefix in prefixes.split()} == {INVALID}
+
+
+def test_where_the_ranges_of_a_country_are_not_known_every_number_is_sent_to() -> None:
+    tariff = Tariff(2, (Destination("ZM", "260", "Zambia", (9,)),), (active("ZM", "0.03"),))
+    assert code_of(tariff, fill("260", "21")) is None
+
+
+def test_every_network_is_a_mobile_network() -> None:
+    for (calling_code, country), networks in NETWORKS.items():
+        for network, prefixes in networks.items():
+            for prefix in prefixes.split() if network != country else ():
+                assert code_of(TARIFF, fill(calling_code, prefix)) is None, prefix
+
+
 def expected_code(number: str) -> RecipientCode | None:
     digits = number[1:]
     if not number.startswith("+") or not digits.isascii() or not digits.isdecimal():
@@ -146,7 +190,12 @@ def expected_code(number: str) -> RecipientCode | None:
     for destination in (ZW, ZA):
         if digits.startswith(destination.calling_code):
             national = digits.removeprefix(destination.calling_code)
-            return None if len(national) in destination.national_lengths else INVALID
+            is_sound = len(national) in destination.national_lengths
+            return (
+                None
+                if is_sound and national.startswith(tuple(MOBILE[destination.calling_code].split()))
+                else INVALID
+            )
     return UNSUPPORTED
 
 

@@ -19,6 +19,7 @@ from starlette.routing import Route
 from tumira.core import money, translation
 from tumira.core.ids import write_id
 from tumira.core.settings.support import NO_SUPPORT, Support
+from tumira.pricing.phone_numbers import write_phone
 
 HERE: Final = Path(__file__).parent
 # Harare and Johannesburg, all year.
@@ -134,6 +135,7 @@ class Templates:
             "price": write_price,
             "count": write_count,
             "moment": write_moment,
+            "phone": write_phone,
             "machine_time": write_machine_time,
             "plural": write_plural,
             "id": lambda id_, prefix: write_id(prefix, id_),

@@ -67,6 +67,17 @@ class Sorted(Struct, frozen=True):
     rejected: Sequence[Rejected]
 
 
+# How mobile numbers of a country begin after the calling code, for Python and JavaScript alike: no other
+# number gets texts. Whole ranges of the numbering plans count, so that a new block of a network is never
+# refused. The last line of South Africa lists blocks of its mobile networks inside the ranges of landlines.
+MOBILE_STARTS: Final[Mapping[str, str]] = {
+    "263": "7",
+    "27": "[67]|8[1-5]|50|19[12]|1049[2-4]|(?:12|[2-5]1)492|87(?:08[67]|158|28[5-9]|310)"
+    "|(?:1[6-8]|28|3[2-69]|4[025689]|5[36-8])4920|(?:2[27]|47|54)4950"
+    "|13492[0-25]|14495[0235]|1549(?:20|5[01])|4[34]492[01]",
+}
+_MOBILE: Final = {code: re.compile(rf"\+{code}(?:{starts})") for code, starts in MOBILE_STARTS.items()}
+
 # By calling code, and then by the length of the whole number: the country and its price per segment.
 _PriceIndex = Mapping[str, Mapping[int, tuple[str, Decimal]]]
 
@@ -113,20 +124,35 @@ def sort_recipients(tariff: Tariff, channel: str, given: Sequence[str]) -> Sorte
     texts: dict[str, str] = {}
     for text in given:
         texts.setdefault(text.strip(), text)
-    index = tariff.price_index.get(channel, {})
     accepted: list[Recipient] = []
     rejected: list[Rejected] = []
     for number, text in texts.items():
-        shaped = tariff.shape.match(number)
-        if shaped is None:
-            rejected.append(Rejected(text, RecipientCode.INVALID_NUMBER))
-        elif (by_length := index.get(shaped[1])) is None:
-            rejected.append(Rejected(text, RecipientCode.UNSUPPORTED_DESTINATION))
-        elif (found := by_length.get(len(number))) is None:
-            rejected.append(Rejected(text, RecipientCode.INVALID_NUMBER))
+        found = find_price(tariff, channel, number)
+        if isinstance(found, RecipientCode):
+            rejected.append(Rejected(text, found))
         else:
             accepted.append(Recipient(number, *found))
     return Sorted(accepted, rejected)
+
+
+def find_price(tariff: Tariff, channel: str, number: str) -> tuple[str, Decimal] | RecipientCode:
+    """Return the country of a number and its price per segment, or why it is not sent to."""
+    shaped = tariff.shape.match(number)
+    if shaped is None:
+        return RecipientCode.INVALID_NUMBER
+    by_length = tariff.price_index.get(channel, {}).get(shaped[1])
+    if by_length is None:
+        return RecipientCode.UNSUPPORTED_DESTINATION
+    found = by_length.get(len(number))
+    if found is None or not is_mobile(number, shaped[1]):
+        return RecipientCode.INVALID_NUMBER
+    return found
+
+
+def is_mobile(number: str, calling_code: str) -> bool:
+    """Tell landlines from mobile numbers; where a country's ranges are not known, every number is mobile."""
+    mobile = _MOBILE.get(calling_code)
+    return mobile is None or mobile.match(number) is not None
 
 
 # The networks by calling code, with the first digits of their national numbers; `606-609` is four prefixes.

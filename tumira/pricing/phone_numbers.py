@@ -1,7 +1,7 @@
 """Phone numbers as people write them, as messages hold them, and what is left of them after erasure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -9,24 +9,30 @@ from typing import Final
 from msgspec import Struct
 
 from tumira.core.errors import RecipientCode
-from tumira.pricing.destinations import Tariff, sort_recipients
+from tumira.core.translation import _, mark
+from tumira.pricing.destinations import Destination, Tariff, find_price, is_mobile
 
 CHANNEL: Final = "sms"
 
 # The character classes are written out because compose.js reads numbers in the same way and JavaScript has
 # another definition of white space. Numbers copied from a contact list contain direction marks.
-_ENDS: Final = re.compile("[,;\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-_BLANKS: Final = re.compile(
-    "[\t \x1f\xa0\u1680\u2000-\u200f\u202a-\u202f\u205f\u2060\u2066-\u2069\u3000\ufeff]+"
-)
-_PUNCTUATION: Final = re.compile("[().\\-\u2010-\u2015]")
+_BLANK: Final = "\t \x1f\xa0\u1680\u2000-\u200f\u202a-\u202f\u205f\u2060\u2066-\u2069\u3000\ufeff"
+_END: Final = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+_PUNCTUATION: Final = "().\\-\u2010-\u2015/"
+_ENDS: Final = re.compile(f"[,;{_END}]")
+_BLANKS: Final = re.compile(f"[{_BLANK}]+")
+_SEPARATORS: Final = re.compile(f"[{_BLANK}{_END}{_PUNCTUATION}]+")
 _BEGINNING: Final = re.compile(r"\+?[0-9]*")
 _DIGITS: Final = re.compile("[0-9]*")
 # Fewer digits are not a number; they belong to the piece before them.
 _NUMBER_MIN: Final = 7
-# 15 digits after the 00.
+_DIGITS_MAX: Final = 15
+# After the 00.
 _NUMBER_MAX: Final = 17
-_SEPARATORS: Final = re.compile("[\\s().\\-\u2010-\u2015/]+")
+_LOOK_ALIKES: Final = str.maketrans("OoIl", "0011")
+_SUGGESTED_MAX: Final = 3
+# As people group the mobile numbers of both countries.
+_GROUPS: Final = re.compile(r"(\+263|\+27)([0-9]{2})([0-9]{3})([0-9]{4})")
 
 # Counted from acceptance; after that only the country and the last digits of the number are kept.
 NUMBERS_KEPT: Final = timedelta(days=90)
@@ -38,14 +44,87 @@ GAP: Final = MARK * 6
 _BETWEEN_DIGITS: Final = re.compile(r"[\s()./-]+")
 _NOT_DIGITS: Final = re.compile(r"[^0-9]")
 
+# Why a number cannot be sent to; compose.js gets them with the page.
+EXPLANATIONS: Final[Mapping[str, str]] = {
+    "unsupported": mark("We do not send to this country."),
+    "no_number": mark("This is not a phone number."),
+    "short": mark("This number is too short."),
+    "long": mark("This number is too long."),
+    "no_code": mark("Add the country code, for example +263 77 120 0001."),
+    "length": mark("Numbers in {country} have {lengths} digits after {code}. This one has {given}."),
+    "landline": mark("This is not a mobile number in {country}."),
+    "or": mark(" or "),
+}
 
-def read_phone(tariff: Tariff, text: str) -> str | None:
-    """Read a number as people write it, `+263 77 120 0001` or `00263…`; None if we cannot send to it."""
-    number = _SEPARATORS.sub("", text)
-    if number.startswith("00"):
-        number = "+" + number[2:]
-    found = sort_recipients(tariff, "sms", [number])
-    return found.accepted[0].number if found.accepted else None
+
+def read_phone(tariff: Tariff, text: str, country: str | None = None) -> str | None:
+    """Read a number as people write it; None if we cannot send to it.
+
+    One without a country code, `077 120 0001`, is one of `country`.
+    """
+    number = complete(tariff, text, country)
+    return number if _is_reached(tariff, number) else None
+
+
+def complete(tariff: Tariff, text: str, country: str | None) -> str:
+    """Write a number in international form, as far as it can be read; then only `+` and digits are left.
+
+    What is not a number loses its blanks and punctuation.
+    """
+    return _complete(tariff, _find_home(tariff, country), _SEPARATORS.sub("", text))
+
+
+def _find_home(tariff: Tariff, country: str | None) -> Destination | None:
+    return next((one for one in tariff.destinations if one.country == country), None)
+
+
+def _complete(tariff: Tariff, home: Destination | None, plain: str) -> str:
+    """Choose the first reading that can be sent to, or else the likeliest."""
+    if plain.startswith("00"):
+        plain = "+" + plain[2:]
+    if not _BEGINNING.fullmatch(plain):
+        return plain
+    readings = _list_readings(tariff, home, plain)
+    for number in readings:
+        if _is_reached(tariff, number):
+            return number
+    shaped = tariff.shape.match(readings[0])
+    return readings[0] if shaped is not None and shaped[1] else plain
+
+
+def _list_readings(tariff: Tariff, home: Destination | None, plain: str) -> Sequence[str]:
+    if plain.startswith("+"):
+        shaped = tariff.shape.match(plain)
+        # The zero that is dialled within the country is often left in: +263 (0)77 120 0001.
+        if shaped is not None and plain.startswith("0", shaped.end()):
+            return plain, shaped[0] + plain[shaped.end() + 1 :]
+        return (plain,)
+    if home is None:
+        return (plain,) if plain.startswith("0") else _list_readings(tariff, None, "+" + plain)
+    code = "+" + home.calling_code
+    if plain.startswith("0"):
+        # A few countries keep the zero after the calling code.
+        return code + plain[1:], code + plain
+    if plain.startswith(home.calling_code):
+        # Never a national number, even if it has the length of one: a digit of a full one may be missing.
+        return _list_readings(tariff, None, "+" + plain)
+    return code + plain, *_list_readings(tariff, None, "+" + plain)
+
+
+def country_of(tariff: Tariff, number: str) -> str | None:
+    """Return the country of a number; its owner's local numbers are completed for it."""
+    found = find_price(tariff, CHANNEL, number)
+    if not isinstance(found, RecipientCode):
+        return found[0]
+    shaped = tariff.shape.match(number)
+    known = (one.country for one in tariff.destinations if shaped and one.calling_code == shaped[1])
+    return next(known, None)
+
+
+def write_phone(number: str) -> str:
+    """Write a number in groups that stay on one line, `+263 77 120 0001`; an erased one as it is."""
+    grouped = _GROUPS.fullmatch(number)
+    return number if grouped is None else "\xa0".join(grouped.groups())
 
 
 class Entry(Struct, frozen=True):
@@ -53,66 +132,96 @@ class Entry(Struct, frozen=True):
     number: str
 
 
-def read_recipients(tariff: Tariff, text: str) -> Sequence[Entry]:
-    """Find the numbers in typed or pasted text.
+def read_recipients(tariff: Tariff, text: str, country: str | None = None) -> Sequence[Entry]:
+    """Find the numbers in typed or pasted text; those without a country code are numbers of `country`.
 
     Commas, semicolons and line ends separate them, and so do blanks, unless a number is only complete
     with the pieces behind it: `+263 77 120 0001`.
     """
+    home = _find_home(tariff, country)
     entries: list[Entry] = []
     for line in _ENDS.split(text):
         pieces = [piece for piece in _BLANKS.split(line) if piece]
         place = 0
         while place < len(pieces):
-            end = place + _span(tariff, pieces, place)
-            entries.append(Entry(" ".join(pieces[place:end]), _number(_plain("".join(pieces[place:end])))))
+            end = place + _span(tariff, home, pieces, place)
+            plain = _SEPARATORS.sub("", "".join(pieces[place:end]))
+            entries.append(Entry(" ".join(pieces[place:end]), _complete(tariff, home, plain)))
             place = end
     return entries
 
 
-def _span(tariff: Tariff, pieces: Sequence[str], place: int) -> int:
+def _span(tariff: Tariff, home: Destination | None, pieces: Sequence[str], place: int) -> int:
     """Count the pieces of the recipient that begins at this place."""
-    joined = _plain(pieces[place])
-    if not _BEGINNING.fullmatch(joined) or _is_reached(tariff, _number(joined)):
+    joined = _SEPARATORS.sub("", pieces[place])
+    if not _BEGINNING.fullmatch(joined) or _is_reached(tariff, _complete(tariff, home, joined)):
         return 1
     number, glued, short = 0, 1, True
     for count in range(2, min(_NUMBER_MAX, len(pieces) - place) + 1):
-        piece = _plain(pieces[place + count - 1])
+        piece = _SEPARATORS.sub("", pieces[place + count - 1])
         joined += piece
         if not _DIGITS.fullmatch(piece) or len(joined) > _NUMBER_MAX:
             break
-        if _is_reached(tariff, _number(joined)):
+        if _is_reached(tariff, _complete(tariff, home, joined)):
             number = count
         short = short and len(piece) < _NUMBER_MIN
         glued = count if short else glued
     return number or glued
 
 
-def _plain(written: str) -> str:
-    return _PUNCTUATION.sub("", written)
-
-
-def _number(plain: str) -> str:
-    return "+" + plain[2:] if plain.startswith("00") else plain
-
-
 def _is_reached(tariff: Tariff, number: str) -> bool:
-    return len(number) > _NUMBER_MIN and bool(sort_recipients(tariff, CHANNEL, [number]).accepted)
+    return len(number) > _NUMBER_MIN and not isinstance(find_price(tariff, CHANNEL, number), RecipientCode)
 
 
 def explain(tariff: Tariff, number: str, code: RecipientCode) -> str:
-    """Say why a number cannot be sent to, and how to correct it."""
+    """Say why a completed number cannot be sent to, and how to correct it."""
     if code is RecipientCode.UNSUPPORTED_DESTINATION:
-        return "We do not send to this country."
+        return _(EXPLANATIONS["unsupported"])
     shaped = tariff.shape.match(number)
     if shaped is None:
-        if _is_reached(tariff, "+" + number):
-            return f"Begin it with a plus: +{number}."
-        return "This is no number with its country code, like +263771200001."
+        return _(EXPLANATIONS[_fault_of_shape(number)])
     there = [one for one in tariff.destinations if one.calling_code == shaped[1]]
-    lengths = " or ".join(str(length) for one in there for length in one.national_lengths)
+    lengths = [length for one in there for length in one.national_lengths]
     given = len(number) - shaped.end()
-    return f"After +{shaped[1]} come {lengths} digits in {there[0].name}; here are {given}."
+    if given in lengths and not is_mobile(number, shaped[1]):
+        return _(EXPLANATIONS["landline"]).format(country=there[0].name)
+    return _(EXPLANATIONS["length"]).format(
+        country=there[0].name,
+        code=shaped[0],
+        lengths=_(EXPLANATIONS["or"]).join(map(str, lengths)),
+        given=given,
+    )
+
+
+def _fault_of_shape(number: str) -> str:
+    digits = number.removeprefix("+")
+    if not digits or not _DIGITS.fullmatch(digits):
+        return "no_number"
+    if len(digits) < _NUMBER_MIN:
+        return "short"
+    return "long" if len(digits) > _DIGITS_MAX else "no_code"
+
+
+def suggest(tariff: Tariff, text: str, country: str | None) -> str | None:
+    """Return the number that was probably meant where a text cannot be read, or the few it could be."""
+    likely = _SEPARATORS.sub("", text).translate(_LOOK_ALIKES)
+    digits = likely.removeprefix("+")
+    if digits.startswith("0"):
+        likely = digits
+    own = read_phone(tariff, likely, country)
+    if own is not None:
+        return own
+    # What begins with a country's code is one of its numbers or none, though it may be as long as another's.
+    named = [one for one in tariff.destinations if digits.startswith(one.calling_code)]
+    found: dict[str, str] = {}
+    for destination in named or tariff.destinations:
+        meant = read_phone(tariff, likely, destination.country)
+        if meant is not None:
+            found.setdefault(meant, destination.name)
+    if len(found) == 1:
+        return next(iter(found))
+    shown = [f"{meant} ({name})" for meant, name in found.items()][:_SUGGESTED_MAX]
+    return _(EXPLANATIONS["or"]).join(shown) or None
 
 
 @dataclass(frozen=True, slots=True)

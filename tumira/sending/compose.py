@@ -8,6 +8,7 @@ from hashlib import sha256
 
 from msgspec import Struct
 
+from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import Scope
 from tumira.content import template_store
 from tumira.content.check import check_text, classify_early
@@ -24,7 +25,7 @@ from tumira.core.ids import AccountId
 from tumira.postgres.pool import Database
 from tumira.pricing.destinations import RECIPIENTS_MAX, Sorted, Tariff, sort_recipients
 from tumira.pricing.gsm7 import is_blank
-from tumira.pricing.phone_numbers import CHANNEL, Entry, explain, read_recipients
+from tumira.pricing.phone_numbers import CHANNEL, Entry, country_of, explain, read_recipients
 from tumira.pricing.quote import REFERENCE_MAX, Quote, ValidRequest, quote
 from tumira.pricing.store import get_tariff
 from tumira.sending.batcher import Batcher
@@ -63,9 +64,12 @@ class Review(Struct, frozen=True):
         return sort_recipients(self.tariff, CHANNEL, [entry.number for entry in self.entries])
 
 
-async def read_aside(tariff: Tariff, text: str) -> Sequence[Entry]:
-    """Find the numbers in a thread: the largest form takes a third of a second."""
-    return await asyncio.to_thread(read_recipients, tariff, text)
+async def read_aside(tariff: Tariff, text: str, phone: str) -> Sequence[Entry]:
+    """Find the numbers in a thread: the largest form takes a third of a second.
+
+    Local numbers are completed for the country of the account's own number.
+    """
+    return await asyncio.to_thread(read_recipients, tariff, text, country_of(tariff, phone))
 
 
 async def review(
@@ -94,7 +98,9 @@ async def examine(database: Database, account_id: AccountId, draft: Draft) -> Re
     async with database.connection() as connection:
         tariff = await get_tariff(connection)
         policy = await template_store.get_policy(connection)
-    entries = await read_aside(tariff, draft.recipients)
+        account = await accounts.find(connection, account_id)
+    assert account is not None
+    entries = await read_aside(tariff, draft.recipients, account.phone)
     faults = _faults(entries, draft)
     refusals: list[Refusal] = []
     priced = quote(tariff, _request(entries, draft))

@@ -10,10 +10,11 @@ from typing import Final
 from msgspec import Struct
 
 from tumira.core.errors import ContentRejected, RecipientCode, Refusal
-from tumira.pricing.destinations import Destination, Recipient, Tariff, sort_recipients
+from tumira.core.translation import _
+from tumira.pricing.destinations import Recipient, Tariff, sort_recipients
 from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.gsm7 import name as show_character
-from tumira.pricing.phone_numbers import CHANNEL, explain
+from tumira.pricing.phone_numbers import CHANNEL, complete, explain, suggest
 from tumira.pricing.segments import SEGMENTS_MAX, Encoding, measure, ucs2_characters
 from tumira.uploads.csv_file import CsvFile, CsvRow, can_be_number, name_key
 
@@ -23,16 +24,10 @@ TEXT_MAX: Final = 153 * SEGMENTS_MAX
 _PIECE: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _LINE_END: Final = re.compile(r"\r\n?")
 
-# Blanks, marks of direction and the punctuation that people put into numbers.
-_SEPARATORS: Final = re.compile(
-    "[\\s().\\-\u200b-\u200f\u2010-\u2015\u202a-\u202e\u2060\u2066-\u2069\ufeff]+"
-)
-_DIGITS: Final = re.compile(r"\+?[0-9]{7,17}")
 # What programs make of a number that they take for a quantity.
 _FRACTION: Final = re.compile(r"\s*(\+?[0-9]{7,17})[.,]0+\s*")
 _SCIENTIFIC: Final = re.compile(r"\s*\+?([0-9])(?:[.,]([0-9]{1,17}))?[eE]\+?([0-9]{1,2})\s*")
 _SEVERAL: Final = re.compile(r"[,;/|&\n\r]|\bor\b|\band\b")
-_LOOK_ALIKES: Final = str.maketrans("OoIl", "0011")
 
 _SHOWN_MAX: Final = 3
 _SENTENCE_MAX: Final = 60
@@ -107,8 +102,7 @@ def check(
     something.
     """
     form = _read_form(message, file.columns)
-    home = next((one for one in tariff.destinations if one.country == country), None)
-    numbers = [_read_number(home, _cell(row, file.number_column)) for row in file.rows]
+    numbers = [_read_number(tariff, country, _cell(row, file.number_column)) for row in file.rows]
     recipients = sort_recipients(tariff, CHANNEL, numbers)
     accepted = {one.number: one for one in recipients.accepted}
     refused = {one.to: one.code for one in recipients.rejected}
@@ -121,7 +115,9 @@ def check(
         recipient = accepted.get(number)
         outcome: Good | _Fault
         if recipient is None:
-            outcome = _fault_of_number(tariff, home, _cell(row, file.number_column), number, refused[number])
+            outcome = _fault_of_number(
+                tariff, country, _cell(row, file.number_column), number, refused[number]
+            )
         else:
             outcome = _write(row, recipient, form, texts, lines)
         if isinstance(outcome, Good):
@@ -280,86 +276,27 @@ def _shorten(sentence: str) -> str:
     return sentence if len(sentence) <= _SENTENCE_MAX else sentence[: _SENTENCE_MAX - 1].rstrip() + "…"
 
 
-def _read_number(home: Destination | None, cell: str) -> str:
-    """Write a number as it would be sent to, if it is one; one without a country code as one of `home`."""
+def _read_number(tariff: Tariff, country: str | None, cell: str) -> str:
+    """Write a number as it would be sent to, if it is one; one without a country code is one of `country`."""
     whole = _FRACTION.fullmatch(cell)
-    plain = _SEPARATORS.sub("", whole[1] if whole else cell)
-    if plain.startswith("00"):
-        return "+" + plain[2:]
-    if home is None or not (plain.isascii() and plain.isdecimal()):
-        return plain
-    return _complete(home, plain) or plain
-
-
-def _complete(home: Destination, digits: str) -> str | None:
-    """Return the number of a country that is written `0771234567`, `771234567` or `263771234567`."""
-    if digits.startswith("0"):
-        national = digits[1:]
-    elif digits.startswith(home.calling_code):
-        # Never a national number, even if it has the length of one: a digit of a full one may have been lost.
-        national = digits[len(home.calling_code) :]
-    else:
-        national = digits
-    fits = len(national) in home.national_lengths and not national.startswith("0")
-    return f"+{home.calling_code}{national}" if fits else None
+    return complete(tariff, whole[1] if whole else cell, country)
 
 
 def _fault_of_number(
-    tariff: Tariff, home: Destination | None, cell: str, number: str, code: RecipientCode
+    tariff: Tariff, country: str | None, cell: str, number: str, code: RecipientCode
 ) -> _Fault:
     """Say why a cell is no number to send to, and which it probably should be."""
     if not number:
-        return _Fault(code, "This row has no number.")
+        return _Fault(code, _("This row has no number."))
     pieces = [piece for piece in _SEVERAL.split(cell) if can_be_number(piece)]
     if len(pieces) > 1:
-        return _Fault(code, f"There are {len(pieces)} numbers in this cell.", "Give each a row of its own.")
+        reason = _("This cell has {count} numbers.").format(count=len(pieces))
+        return _Fault(code, reason, _("Put each number in its own row."))
     rounded = _SCIENTIFIC.fullmatch(cell)
     if rounded:
         digits = rounded[1] + (rounded[2] or "")
         # With all its digits it is only written strangely; otherwise nobody can tell what they were.
         whole = digits if len(digits) == int(rounded[3]) + 1 else ""
-        reason = "The spreadsheet took this number for a quantity. Format the column as text."
-        return _Fault(code, reason, _suggest(tariff, home, whole))
-    return _Fault(code, _explain(tariff, home, number, code), _suggest(tariff, home, number))
-
-
-def _explain(tariff: Tariff, home: Destination | None, number: str, code: RecipientCode) -> str:
-    if home is not None and _DIGITS.fullmatch(number):
-        if number.startswith("0"):
-            lengths = " or ".join(map(str, home.national_lengths))
-            return f"After the 0 come {lengths} digits in {home.name}; here are {len(number) - 1}."
-        if number.startswith(home.calling_code):
-            return explain(tariff, "+" + number, code)
-    return explain(tariff, number, code)
-
-
-def _suggest(tariff: Tariff, home: Destination | None, number: str) -> str | None:
-    """Return the number that was probably meant, or the few that it could be."""
-    likely = number.translate(_LOOK_ALIKES)
-    if not _DIGITS.fullmatch(likely):
-        return None
-    digits = likely.removeprefix("+")
-    # What begins with a country's code is one of its numbers or none, though it may be as long as another's.
-    named = [one for one in tariff.destinations if digits.startswith(one.calling_code)]
-    found: dict[str, str] = {}
-    for destination in named or tariff.destinations:
-        meant = _likely(destination, likely)
-        if meant is not None and sort_recipients(tariff, CHANNEL, [meant]).accepted:
-            if destination == home:
-                return meant
-            found.setdefault(meant, destination.name)
-    if len(found) == 1:
-        return next(iter(found))
-    shown = [f"{meant} ({name})" for meant, name in found.items()][:_SHOWN_MAX]
-    return " or ".join(shown) or None
-
-
-def _likely(destination: Destination, number: str) -> str | None:
-    """Return which number of a country this could be; a zero between code and number is often written."""
-    code = destination.calling_code
-    digits = number.removeprefix("+")
-    if digits.startswith(code + "0"):
-        return _complete(destination, digits[len(code) :])
-    if number != digits and not digits.startswith(("0", code)):
-        return None
-    return _complete(destination, digits)
+        reason = _("The spreadsheet has changed this number. Format the column as text and enter it again.")
+        return _Fault(code, reason, suggest(tariff, whole, country))
+    return _Fault(code, explain(tariff, number, code), suggest(tariff, cell, country))

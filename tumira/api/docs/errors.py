@@ -259,5 +259,6 @@ FIELD_CODES: Final[Mapping[FieldCode, str]] = {
 
 RECIPIENT_CODES: Final[Mapping[RecipientCode, str]] = {
     RecipientCode.UNSUPPORTED_DESTINATION: "The number's country has no active price.",
-    RecipientCode.INVALID_NUMBER: "Not `+` and 7 to 15 digits, or not the length of its country's numbers.",
+    RecipientCode.INVALID_NUMBER: "Not a mobile number in international form: send `+263771200001`, not "
+    "`0771200001` or `263771200001`. Landlines are not sent to.",
 }

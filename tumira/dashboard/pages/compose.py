@@ -25,14 +25,15 @@ from tumira.core.errors import (
     TooManySegments,
     ValidationFailed,
 )
+from tumira.core.translation import _
 from tumira.dashboard.refusal_words import say_refusal
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.forms import Form, FormId, TextField, new_form_id
 from tumira.html.page import HEADERS, PRIVATE, write_cost, write_count, write_plural
 from tumira.html.redirect import redirect
 from tumira.pricing import gsm7, segments
-from tumira.pricing.destinations import RECIPIENTS_MAX, PriceStatus, Tariff
-from tumira.pricing.phone_numbers import CHANNEL
+from tumira.pricing.destinations import MOBILE_STARTS, RECIPIENTS_MAX, PriceStatus, Tariff
+from tumira.pricing.phone_numbers import CHANNEL, EXPLANATIONS, country_of
 from tumira.pricing.quote import REFERENCE_MAX
 from tumira.pricing.segments import SEGMENTS_MAX
 from tumira.pricing.store import get_tariff
@@ -112,7 +113,7 @@ async def begin_again(_session: CustomerSession) -> Response:
 async def _fresh_form(session: CustomerSession, draft: Draft) -> Response:
     async with session.database.connection() as connection:
         tariff = await get_tariff(connection)
-    entries = await compose.read_aside(tariff, draft.recipients)
+    entries = await compose.read_aside(tariff, draft.recipients, session.customer.phone)
     return _form(session, draft, Review(tariff, entries, None, ()))
 
 
@@ -204,7 +205,7 @@ def _form(session: CustomerSession, draft: Draft, review: Review) -> Response:
         rejected=review.rejected,
         destinations=review.tariff.destinations,
         prices=_active(review.tariff),
-        data=_data(review.tariff),
+        data=_data(review.tariff, session.customer.phone),
     )
 
 
@@ -345,7 +346,7 @@ def _active(tariff: Tariff) -> Mapping[str, Decimal]:
     }
 
 
-def _data(tariff: Tariff) -> Markup:
+def _data(tariff: Tariff, phone: str) -> Markup:
     """Write what the script of the form has to know, as JSON that can stand inside a page."""
     active = _active(tariff)
     destinations = [
@@ -354,6 +355,7 @@ def _data(tariff: Tariff) -> Markup:
             "name": one.name,
             "calling_code": one.calling_code,
             "national_lengths": one.national_lengths,
+            "mobile": MOBILE_STARTS.get(one.calling_code),
             # In ten-thousandths of a dollar, because the script's numbers are floats.
             "price": int(active[one.country] / _UNIT) if one.country in active else None,
         }
@@ -365,7 +367,15 @@ def _data(tariff: Tariff) -> Markup:
         "reference": REFERENCE_MAX,
         "judged_min": JUDGED_MIN,
     }
-    data = _write({"destinations": destinations, "limits": limits, "verdict": VERDICT})
+    data = _write(
+        {
+            "destinations": destinations,
+            "country": country_of(tariff, phone),
+            "explanations": {name: _(text) for name, text in EXPLANATIONS.items()},
+            "limits": limits,
+            "verdict": VERDICT,
+        }
+    )
     return Markup(f'{data[:-1]},"alphabet":{_alphabet()}}}')  # noqa: S704 - Nothing in it can end the element.
 
 

@@ -7,20 +7,26 @@
 
   const ENDS = /[,;\n\r\v\f\x1c-\x1e\x85\u2028\u2029]/;
   const BLANKS = /[\t \x1f\xa0\u1680\u2000-\u200f\u202a-\u202f\u205f\u2060\u2066-\u2069\u3000\ufeff]+/;
-  const PUNCTUATION = /[().\-\u2010-\u2015]/g;
+  const PUNCTUATION = /[().\-\u2010-\u2015/]/g;
   const BEGINNING = /^\+?[0-9]*$/;
   const DIGITS = /^[0-9]*$/;
   const NUMBER_MIN = 7;
+  const DIGITS_MAX = 15;
   const NUMBER_MAX = 17;
   const INVALID = "INVALID_NUMBER";
   const UNSUPPORTED = "UNSUPPORTED_DESTINATION";
 
-  // Makes of the destinations what finds a number's country: by calling code, and then by length.
-  function prepare(destinations) {
+  // Makes of the page's data what finds a number's country: by calling code, and then by length.
+  function prepare(data) {
+    const destinations = data.destinations;
     const codes = Array.from(new Set(destinations.map((one) => one.calling_code)));
     codes.sort((one, other) => other.length - one.length);
     const offers = new Map();
+    const mobile = new Map();
     destinations.forEach((one) => {
+      if (one.mobile !== null) {
+        mobile.set(one.calling_code, new RegExp("^\\+" + one.calling_code + "(?:" + one.mobile + ")"));
+      }
       if (one.price === null) {
         return;
       }
@@ -37,7 +43,14 @@
       destinations: destinations,
       shape: new RegExp("^\\+(?=[1-9][0-9]{6,14}$)(" + codes.concat("").join("|") + ")"),
       offers: offers,
+      mobile: mobile,
+      home: destinations.find((one) => one.country === data.country),
+      explanations: data.explanations,
     };
+  }
+
+  function isMobile(number, code, tariff) {
+    return !tariff.mobile.has(code) || tariff.mobile.get(code).test(number);
   }
 
   // Returns the country that a number is sent to, or the code that says why it is not.
@@ -50,7 +63,7 @@
     if (lengths === undefined) {
       return UNSUPPORTED;
     }
-    return lengths.get(number.length) || INVALID;
+    return (isMobile(number, shaped[1], tariff) && lengths.get(number.length)) || INVALID;
   }
 
   function isReached(number, tariff) {
@@ -61,14 +74,40 @@
     return written.replace(PUNCTUATION, "");
   }
 
-  function toNumber(text) {
-    return text.startsWith("00") ? "+" + text.slice(2) : text;
+  // Lists what a number may mean, the likeliest first.
+  function listReadings(text, tariff, home) {
+    if (text.startsWith("+")) {
+      const shaped = tariff.shape.exec(text);
+      return shaped !== null && text[shaped[0].length] === "0"
+        ? [text, shaped[0] + text.slice(shaped[0].length + 1)]
+        : [text];
+    }
+    if (home === undefined) {
+      return text.startsWith("0") ? [text] : listReadings("+" + text, tariff);
+    }
+    const code = "+" + home.calling_code;
+    if (text.startsWith("0")) {
+      return [code + text.slice(1), code + text];
+    }
+    const full = listReadings("+" + text, tariff);
+    return text.startsWith(home.calling_code) ? full : [code + text].concat(full);
+  }
+
+  // Writes a number in international form; one without a country code is one of the account's country.
+  function complete(written, tariff) {
+    const text = written.startsWith("00") ? "+" + written.slice(2) : written;
+    if (!BEGINNING.test(text)) {
+      return text;
+    }
+    const readings = listReadings(text, tariff, tariff.home);
+    const shaped = tariff.shape.exec(readings[0]);
+    return readings.find((one) => isReached(one, tariff)) || (shaped !== null && shaped[1] ? readings[0] : text);
   }
 
   // Returns how many pieces make up the recipient that begins here.
   function span(pieces, start, tariff) {
     let joined = plain(pieces[start]);
-    if (!BEGINNING.test(joined) || isReached(toNumber(joined), tariff)) {
+    if (!BEGINNING.test(joined) || isReached(complete(joined, tariff), tariff)) {
       return 1;
     }
     let number = 0;
@@ -81,7 +120,7 @@
       if (!DIGITS.test(piece) || joined.length > NUMBER_MAX) {
         break;
       }
-      if (isReached(toNumber(joined), tariff)) {
+      if (isReached(complete(joined, tariff), tariff)) {
         number = count;
       }
       short = short && piece.length < NUMBER_MIN;
@@ -98,27 +137,39 @@
       while (start < pieces.length) {
         const end = start + span(pieces, start, tariff);
         const taken = pieces.slice(start, end);
-        entries.push({ written: taken.join(" "), number: toNumber(plain(taken.join(""))) });
+        entries.push({ written: taken.join(" "), number: complete(plain(taken.join("")), tariff) });
         start = end;
       }
     });
     return entries;
   }
 
+  function faultOfShape(number) {
+    const digits = number.replace(/^\+/, "");
+    if (digits === "" || !DIGITS.test(digits)) {
+      return "no_number";
+    }
+    if (digits.length < NUMBER_MIN) {
+      return "short";
+    }
+    return digits.length > DIGITS_MAX ? "long" : "no_code";
+  }
+
   function explain(number, code, tariff) {
+    const words = tariff.explanations;
     if (code === UNSUPPORTED) {
-      return "We do not send to this country.";
+      return words.unsupported;
     }
     const shaped = tariff.shape.exec(number);
     if (shaped === null) {
-      return isReached("+" + number, tariff)
-        ? "Begin it with a plus: +" + number + "."
-        : "This is no number with its country code, like +263771200001.";
+      return words[faultOfShape(number)];
     }
     const there = tariff.destinations.filter((one) => one.calling_code === shaped[1]);
-    const lengths = [].concat(...there.map((one) => one.national_lengths)).join(" or ");
+    const lengths = [].concat(...there.map((one) => one.national_lengths));
     const given = number.length - shaped[0].length;
-    return "After +" + shaped[1] + " come " + lengths + " digits in " + there[0].name + "; here are " + given + ".";
+    const isLandline = lengths.includes(given) && !isMobile(number, shaped[1], tariff);
+    const values = { country: there[0].name, code: shaped[0], lengths: lengths.join(words.or), given: given };
+    return words[isLandline ? "landline" : "length"].replace(/\{(\w+)\}/g, (_, name) => values[name]);
   }
 
   // Sorts recipients by country, each number once; `rejected` pairs what was written with why it is left out.
@@ -170,7 +221,7 @@
   const CHARACTERS_MAX = 8;
 
   const data = JSON.parse(source.textContent);
-  const tariff = prepare(data.destinations);
+  const tariff = prepare(data);
   const prices = new Map(data.destinations.map((one) => [one.country, one.price || 0]));
   const segments = root.Tumira.segments;
   const find = (id) => document.getElementById(id);
