@@ -82,6 +82,7 @@ class Web:
         support: Support = NO_SUPPORT,
         keep_weeks: int | None = KEEP_WEEKS,
         seller: Seller = NO_SELLER,
+        mail_is_set_up: bool = False,
         data_dir: Path | None = None,
         tracer: Tracer | None = None,
         is_draining: Callable[[], bool] = lambda: False,
@@ -102,6 +103,7 @@ class Web:
             support=support,
             keep_weeks=keep_weeks,
             seller=seller,
+            mail_is_set_up=mail_is_set_up,
         )
         console = Console(database, public_url=public_url, payments=payments)
         self._pages = Starlette(
@@ -278,6 +280,7 @@ async def run_web(
             support=settings.support,
             keep_weeks=settings.keep_weeks,
             seller=settings.seller,
+            mail_is_set_up=settings.smtp is not None,
             data_dir=settings.data_dir,
             tracer=tracer,
             is_draining=lambda: bool(stopping),

@@ -64,6 +64,7 @@ DASHBOARD: Final = Dashboard(
     payments=Payments(),
     support=NO_SUPPORT,
     keep_weeks=None,
+    mail_is_set_up=False,
 )
 # What somebody does who is not signed in, or leaves.
 PUBLIC: Final = re.compile(r"/dashboard/(sign-|verify|forgotten|new-password)")

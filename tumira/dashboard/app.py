@@ -68,12 +68,18 @@ class Dashboard:
         support: Support,
         keep_weeks: int | None,
         seller: Seller = NO_SELLER,
+        mail_is_set_up: bool,
     ) -> None:
         self._services = Services(
             database=database,
             batcher=batcher,
             checker=FileChecker(database),
-            templates=Templates(Path(__file__).parent, support, {"top_up_path": top_up_path}),
+            templates=Templates(
+                Path(__file__).parent,
+                support,
+                {"top_up_path": top_up_path},
+                mail_is_set_up=mail_is_set_up,
+            ),
             session_cookie=Cookie("tumira_session", public_url, DAYS_MAX * 24 * _HOUR_S),
             device_cookie=Cookie("tumira_device", public_url, DAYS_KEPT * 24 * _HOUR_S),
             verification_cookie=Cookie("tumira_verification", public_url, HOURS_KEPT * _HOUR_S),
@@ -84,6 +90,7 @@ class Dashboard:
             payments=payments,
             keep_weeks=keep_weeks,
             seller=seller,
+            mail_is_set_up=mail_is_set_up,
         )
 
     @property

@@ -57,6 +57,8 @@ class Services(PageServices):
     keep_weeks: int | None
     # Whose name stands on receipts.
     seller: Seller
+    # Without a mail server no page may say that a mail was sent; templates know it by the same name.
+    mail_is_set_up: bool
     # Finds the addresses that a webhook would be sent to.
     resolve: Resolve = field(default_factory=Resolver)
     downloads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DOWNLOADS_AT_ONCE))

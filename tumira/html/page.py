@@ -114,6 +114,7 @@ class Templates:
         folder: Path,
         support: Support = NO_SUPPORT,
         filters: Mapping[str, Callable[..., str]] | None = None,
+        **shared: Any,
     ) -> None:
         self.assets = Assets(HERE / "static", folder / "static")
         self._environment = Environment(
@@ -127,7 +128,8 @@ class Templates:
         self._environment.policies["ext.i18n.trimmed"] = True
         install = self._environment.install_gettext_callables  # type: ignore[attr-defined]
         install(translation._, translation.ngettext, newstyle=True)
-        self._environment.globals |= {"asset": self.assets.path, "contacts": support.contacts}
+        # `shared` are values that every template may use, such as what the operator has set up.
+        self._environment.globals |= {"asset": self.assets.path, "contacts": support.contacts, **shared}
         self._environment.filters |= {
             "usd": write_usd,
             "cost": write_cost,
