@@ -56,6 +56,7 @@ PUBLIC: Final = (
     "/terms",
     "/privacy",
     "/docs",
+    "/content-policy",
     "/nothing-here",
     "/dashboard/sign-up",
     "/dashboard/sign-in",

@@ -20,6 +20,7 @@ from tumira.dashboard.pages import (
     balance,
     batches,
     compose,
+    content_policy,
     health,
     keys,
     landing,
@@ -100,6 +101,7 @@ class Dashboard:
     def routes(self) -> Sequence[Route]:
         modules = (
             landing,
+            content_policy,
             sign_up,
             sign_in,
             overview,
