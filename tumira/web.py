@@ -105,7 +105,7 @@ class Web:
             seller=seller,
             mail_is_set_up=mail_is_set_up,
         )
-        console = Console(database, public_url=public_url, payments=payments)
+        console = Console(database, public_url=public_url, payments=payments, data_dir=data_dir)
         self._pages = Starlette(
             routes=[
                 Route("/docs", _reference),

@@ -25,7 +25,7 @@ TOP_UPS: Final = "/operator/top-ups"
 CARRIERS: Final = "/operator/carriers"
 RECEIPTS: Final = "/operator/receipts"
 WEBHOOKS: Final = "/operator/webhooks"
-TRAFFIC: Final = "/operator"
+TRAFFIC: Final = "/operator/traffic"
 
 
 @pytest.fixture(scope="module")

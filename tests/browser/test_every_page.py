@@ -98,6 +98,7 @@ DASHBOARD: Final = (
 CONSOLE: Final = (
     "/operator/sign-in",
     "/operator",
+    "/operator/traffic",
     "/operator/carriers",
     "/operator/carriers/main",
     "/operator/receipts",

@@ -31,7 +31,7 @@ from tests.support.processes.service import Service
 from tumira.audit_log import Actor
 from tumira.console.app import Console
 from tumira.console.pages.sign_in import CODE, SET_UP, SIGN_OUT, WRONG, WRONG_CODE
-from tumira.console.session import HOME, NAVIGATION, SIGN_IN
+from tumira.console.session import HOME, PLACES, SIGN_IN
 from tumira.core.settings.payments import Payments
 from tumira.identity import operators as operator_access
 from tumira.postgres.pool import Database
@@ -85,7 +85,7 @@ def begin(service: Service, operator: OperatorBrowser) -> httpx.Client:
 
 def test_strangers_and_customers_open_no_page_and_send_no_form(service: Service, admin: httpx.Client) -> None:
     assert min(len(PAGES), len(FORMS)) > 10
-    assert {place.path for place in NAVIGATION} <= set(PAGES)
+    assert {place.path for place in PLACES} <= set(PAGES)
     stranger = new_browser(service)
     assert {goes_to(stranger.get(path)) for path in PAGES} == {SIGN_IN}
     assert {goes_to(stranger.post(path, data={"name": "x"})) for path in FORMS} == {SIGN_IN}

@@ -16,8 +16,8 @@ from tumira.dashboard.pages.health import FEWER, NORMAL, SLOWER, TOO_FEW, Board,
 from tumira.delivery.store import latency as latencies
 from tumira.postgres.pool import Database
 
-TRAFFIC: Final = "/operator"
-NOW: Final = "/operator/traffic/now"
+TRAFFIC: Final = "/operator/traffic"
+NOW: Final = TRAFFIC + "/now"
 HEALTH: Final = "/dashboard/health"
 
 

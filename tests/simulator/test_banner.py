@@ -49,10 +49,8 @@ def console(admin: OperatorBrowser, path: str) -> str:
 def test_everybody_is_told_until_a_real_carrier_serves_every_country(
     service: Service, admin: OperatorBrowser, customer: Customer
 ) -> None:
-    trial = (
-        "This is a trial: messages to South Africa and Zimbabwe go to a simulator and reach no real phone."
-    )
-    only = "The simulator is the only carrier for South Africa and Zimbabwe: "
+    trial = "Test mode: messages to South Africa and Zimbabwe go to a simulator, not to real phones."
+    only = "The simulator is the only carrier for South Africa and Zimbabwe"
     assert ready(service) == (
         200,
         {
@@ -87,7 +85,7 @@ def test_everybody_is_told_until_a_real_carrier_serves_every_country(
         answer = admin.browser.post(CARRIERS, data=fields | {"name": name})
         assert goes_to(answer) == f"{CARRIERS}?done={done}"
     assert ready(service) == (200, {"status": "ready"})
-    assert "a trial" not in words(customer.page("/dashboard"))
+    assert "Test mode" not in words(customer.page("/dashboard"))
     assert "only carrier" not in console(admin, "/operator")
 
     for name in ("first", "second", "third"):

@@ -14,6 +14,7 @@ from tumira.console.pages import (
     prices,
     receipts,
     sign_in,
+    start,
     system,
     top_ups,
     traffic,
@@ -31,7 +32,9 @@ _HOUR_S: Final = 3600
 
 
 class Console:
-    def __init__(self, database: Database, *, public_url: str, payments: Payments) -> None:
+    def __init__(
+        self, database: Database, *, public_url: str, payments: Payments, data_dir: Path | None = None
+    ) -> None:
         self._services = Services(
             database=database,
             templates=Templates(Path(__file__).parent),
@@ -39,6 +42,7 @@ class Console:
             device_cookie=Cookie("tumira_operator_device", public_url, DAYS_KEPT * 24 * _HOUR_S),
             public_url=public_url,
             payments=payments,
+            data_dir=data_dir,
         )
 
     @property
@@ -48,6 +52,7 @@ class Console:
     def routes(self) -> Sequence[Route]:
         modules = (
             sign_in,
+            start,
             traffic,
             prices,
             content,

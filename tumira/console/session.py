@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
@@ -11,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.audit_log import Actor
+from tumira.core.translation import _, mark
 from tumira.delivery.manage_carriers import list_simulated
 from tumira.html.forms import FormRefused
 from tumira.html.guards import address_of, refuse_foreign_writes
@@ -22,24 +24,54 @@ from tumira.postgres.pool import Database
 HOME: Final = "/operator"
 SIGN_IN: Final = "/operator/sign-in"
 
-Services = PageServices
+
+@dataclass(frozen=True, slots=True)
+class ConsoleServices(PageServices):
+    # The directory of the embedded database, whose disk may fill up.
+    data_dir: Path | None = None
+
+
+Services = ConsoleServices
 
 _NOTHING: Final[Mapping[str, str]] = {}
 _NOT_REFUSED: Final = FormRefused({}, status=200)
 
 
+# Places by group, each with its icon.
 NAVIGATION: Final = (
-    NavItem(HOME, "Traffic", "traffic"),
-    NavItem("/operator/carriers", "Carriers", "carriers"),
-    NavItem("/operator/receipts", "Receipts", "receipts"),
-    NavItem("/operator/accounts", "Accounts", "people"),
-    NavItem("/operator/top-ups", "Top-ups", "top-up"),
-    NavItem("/operator/prices", "Prices", "prices"),
-    NavItem("/operator/content", "Content", "shield"),
-    NavItem("/operator/webhooks", "Webhooks", "webhooks"),
-    NavItem("/operator/system", "System", "system"),
-    NavItem("/operator/changes", "Changes", "changes"),
+    (
+        mark("Daily work"),
+        (
+            NavItem(HOME, mark("Start"), "home"),
+            NavItem("/operator/accounts", mark("Accounts"), "people"),
+        ),
+    ),
+    (
+        mark("Money"),
+        (
+            NavItem("/operator/top-ups", mark("Top-ups"), "top-up"),
+            NavItem("/operator/prices", mark("Prices"), "prices"),
+        ),
+    ),
+    (
+        mark("Delivery"),
+        (
+            NavItem("/operator/traffic", mark("Traffic"), "traffic"),
+            NavItem("/operator/carriers", mark("Carriers"), "carriers"),
+            NavItem("/operator/receipts", mark("Receipts"), "receipts"),
+            NavItem("/operator/webhooks", mark("Webhooks"), "webhooks"),
+        ),
+    ),
+    (
+        mark("Gateway"),
+        (
+            NavItem("/operator/content", mark("Content"), "shield"),
+            NavItem("/operator/system", mark("System"), "system"),
+            NavItem("/operator/changes", mark("Changes"), "changes"),
+        ),
+    ),
 )
+PLACES: Final = tuple(place for _name, places in NAVIGATION for place in places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +109,7 @@ class OperatorSession:
     ) -> Response:
         """Show a page: its forms as they were refused or else as `filled` says, and what was done last."""
         refused = self.refused
+        said = done.get(self.request.query_params.get("done", ""))
         return self.services.templates.page(
             template,
             refused.status,
@@ -84,10 +117,10 @@ class OperatorSession:
             simulated=self.simulated,
             may_change=self.may_change,
             navigation=NAVIGATION,
-            here=current_item(self.request.url.path, NAVIGATION),
+            here=current_item(self.request.url.path, PLACES),
             faults=refused.faults,
             filled=defaultdict(str, {**filled, **refused.filled}),
-            done=done.get(self.request.query_params.get("done", "")),
+            done=said and _(said),
             **values,
         )
 
@@ -112,7 +145,9 @@ def page(
             simulated = await list_simulated(services.database)
             session = OperatorSession(services, request, operator, list(simulated.values()))
             if method == "POST" and not session.may_change:
-                raise HTTPException(403, "You may look at everything here, and change nothing: ask an admin")
+                raise HTTPException(
+                    403, _("As a viewer you can read everything but change nothing. Ask an admin")
+                )
             try:
                 return await handle(session)
             except FormRefused as refused:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.console.session import HOME, OperatorSession, Services, page
+from tumira.console.session import OperatorSession, Services, page
 from tumira.core import histogram
 from tumira.core.days import local_day
 from tumira.delivery.store import latency as latencies
@@ -21,7 +21,8 @@ from tumira.operations.totals import WAITING_MAX, Accepted
 from tumira.pricing.store import get_tariff
 from tumira.sending.daily_totals import Day
 
-NOW: Final = "/operator/traffic/now"
+TRAFFIC: Final = "/operator/traffic"
+NOW: Final = TRAFFIC + "/now"
 LATELY: Final = timedelta(minutes=10)
 HOUR: Final = timedelta(hours=1)
 LANES: Final = {SMALL: "Up to 10 recipients", BULK: "Bulk"}
@@ -58,7 +59,7 @@ class Flow:
 
 
 def routes(services: Services) -> Sequence[Route]:
-    return [*page(services, HOME, show_traffic), *page(services, NOW, show_now)]
+    return [*page(services, TRAFFIC, show_traffic), *page(services, NOW, show_now)]
 
 
 async def show_now(session: OperatorSession) -> Response:
