@@ -179,7 +179,7 @@ def test_an_open_page_shows_what_is_new_by_itself(
     come_in(page, service, admin, TRAFFIC)
     page.clock.install()
     page.goto(TRAFFIC)
-    expect(page.get_by_text("This page updates automatically.")).to_be_visible()
+    expect(page.get_by_text("Updates automatically.")).to_be_visible()
     doubt = page.locator('[data-live="in-doubt"]')
     expect(doubt).to_have_text("0")
     service.sql("INSERT INTO retries VALUES (gen_random_uuid(), now(), true, 1)")
@@ -191,4 +191,4 @@ def test_an_open_page_shows_what_is_new_by_itself(
     expect(doubt).to_have_text("0")
     # After ten minutes nobody may be there any more.
     page.clock.fast_forward(600_000)
-    expect(page.get_by_text("This page has stopped updating.")).to_be_visible()
+    expect(page.get_by_text("Updates have stopped.")).to_be_visible()
