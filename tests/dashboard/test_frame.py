@@ -13,6 +13,7 @@ from tests.support.identity.people import run_behind_proxy
 from tests.support.processes.service import NO_TLS, Service
 from tumira.audit_log import OPERATOR
 from tumira.core.settings.payments import Payments, Paynow
+from tumira.core.settings.seller import NO_SELLER, Seller
 from tumira.core.settings.support import NO_SUPPORT, Support
 from tumira.dashboard.pages.landing import payment_methods
 from tumira.dashboard.session import NAVIGATION
@@ -132,9 +133,10 @@ def test_the_front_page_names_the_ways_to_pay_that_are_set_up() -> None:
     assert payment_methods(Payments(), []) == []
 
 
-async def get(path: str, support: Support = NO_SUPPORT) -> httpx.Response:
+async def get(path: str, support: Support = NO_SUPPORT, seller: Seller = NO_SELLER) -> httpx.Response:
     """Ask for a page that needs no database."""
-    transport = httpx.ASGITransport(Web(Database("postgresql://nowhere"), support=support, keep_weeks=52))
+    web = Web(Database("postgresql://nowhere"), support=support, seller=seller, keep_weeks=52)
+    transport = httpx.ASGITransport(web)
     async with httpx.AsyncClient(transport=transport, base_url="http://tumira.example") as browser:
         return await browser.get(path)
 
@@ -152,6 +154,13 @@ async def test_a_public_page_says_how_to_reach_the_operator(path: str) -> None:
     assert "Contact support (the business that runs this Tumira service)" in words(
         silent[silent.index("<footer") :]
     )
+
+
+@pytest.mark.parametrize("path", ["/contact", "/terms", "/privacy"])
+async def test_a_public_page_names_the_business(path: str) -> None:
+    said = words((await get(path, seller=Seller("Moyo <Telecom>", "1 Samora Machel Ave, Harare"))).text)
+    assert "Moyo <Telecom>" in said
+    assert "1 Samora Machel Ave, Harare" in said
 
 
 async def test_the_privacy_page_has_the_times_of_this_gateway() -> None:

@@ -93,17 +93,20 @@ async def show_landing(services: Services, _request: Request) -> Response:
 
 
 async def show_contact(services: Services, _request: Request) -> Response:
-    return services.templates.page("contact.html.jinja", headers=NO_CACHE)
+    return services.templates.page("contact.html.jinja", headers=NO_CACHE, seller=services.seller)
 
 
 async def show_terms(services: Services, _request: Request) -> Response:
-    return services.templates.page("terms.html.jinja", headers=NO_CACHE, smallest=SMALLEST_TOP_UP)
+    return services.templates.page(
+        "terms.html.jinja", headers=NO_CACHE, smallest=SMALLEST_TOP_UP, seller=services.seller
+    )
 
 
 async def show_privacy(services: Services, _request: Request) -> Response:
     return services.templates.page(
         "privacy.html.jinja",
         headers=NO_CACHE,
+        seller=services.seller,
         text_days=TEXT_KEPT.days,
         number_days=NUMBERS_KEPT.days,
         digits_left=DIGITS_LEFT,
