@@ -34,7 +34,7 @@ def test_the_second_factor_is_set_up_and_asked_for(service: Service, open_page: 
     codes = page.get_by_role("list", name="Recovery codes").get_by_role("listitem").all_inner_texts()
     assert len(codes) == totp.RECOVERY_CODES
     inspect(page, "settings-factor-codes")
-    page.get_by_role("link", name="I have kept them").click()
+    page.get_by_role("link", name="I have saved them").click()
     page.context.clear_cookies()
 
     page.goto("/dashboard/sign-in?next=/dashboard/settings")

@@ -38,9 +38,10 @@ from tests.support.processes.service import Service
 from tumira.accounts.open_account import open_account
 from tumira.dashboard.pages.sign_in import PAGES
 from tumira.postgres.pool import Database
+from tumira.pricing.phone_numbers import write_phone
 from tumira.web import Web
 
-WRONG: Final = "This number and password do not belong together"
+WRONG: Final = "Wrong phone number or password"
 NEW: Final = "another good password"
 # What an attacker plants in the victim's browser: as long as a real one, and known to them.
 PLANTED: Final = "A" * 43
@@ -92,12 +93,19 @@ def test_an_unknown_number_and_a_wrong_password_are_answered_alike(service: Serv
     assert all(answer == first for answer in answers.values())
 
 
+def test_a_local_number_is_shown_in_international_form_beside_a_wrong_password(service: Service) -> None:
+    for country, number in (("ZW", "+263771200001"), ("ZA", "+27771200001")):
+        refused = sign_in(new_browser(service), "077 120 0001", "wrong", country=country)
+        assert WRONG in alert(refused)
+        assert f'value="{write_phone(number)}"' in refused.text
+
+
 def test_ten_wrong_passwords_lock_out_their_address_and_nobody_else(service: Service) -> None:
     owner, stranger = sign_up(service), new_address()
     guessed(service, owner.phone, 9, address=stranger)
     assert sign_in(new_browser(service, stranger), owner.phone, "wrong").status_code == 422
     refused = sign_in(new_browser(service, stranger), owner.phone)
-    assert (refused.status_code, "Please try again in" in alert(refused)) == (429, True)
+    assert (refused.status_code, "Try again in" in alert(refused)) == (429, True)
     # Its owner signs in from anywhere else, and who is signed in stays so.
     assert goes_to(sign_in(new_browser(service), owner.phone)) == "/dashboard"
     assert is_signed_in(owner.browser)
@@ -117,7 +125,7 @@ def test_a_number_that_is_guessed_from_everywhere_opens_at_a_known_browser_and_b
     assert sign_in(new_browser(service), owner.phone, "wrong").status_code == 422
     # From now on no stranger is let in, wherever they are and whatever they know.
     refused = sign_in(new_browser(service), owner.phone)
-    assert (refused.status_code, "choose a new password now" in alert(refused)) == (429, True)
+    assert (refused.status_code, "choose a new password" in alert(refused)) == (429, True)
     # A browser in which somebody else has signed in is a stranger too.
     other = sign_up(service)
     assert sign_in(other.browser, owner.phone).status_code == 429

@@ -44,10 +44,12 @@ from tumira.core.settings.support import NO_SUPPORT
 from tumira.dashboard.app import Dashboard
 from tumira.identity.code_rules import CodeLimits
 from tumira.postgres.pool import Database
+from tumira.pricing.phone_numbers import write_phone
 from tumira.sending.batcher import Batcher
 
+MAIL: Final = {"TUMIRA_SMTP_URL": "smtp://127.0.0.1:2525", "TUMIRA_MAIL_FROM": "no-reply@tumira.example"}
 AGAIN: Final = "/dashboard/verify/again"
-GONE: Final = "This code can no longer be used. Ask for a new one below."
+GONE: Final = "This code can no longer be used. Use “Send a new code” below."
 EVE: Final = "eve@example.org"
 EVIL: Final = "chosen by eve"
 NEW: Final = "another good password"
@@ -78,7 +80,7 @@ FORMS: Final = [
 @pytest.fixture(scope="module")
 def service(server_url: str) -> Iterator[Service]:
     """Give a running service in which everybody comes from an address of their own."""
-    with run_behind_proxy(server_url) as running:
+    with run_behind_proxy(server_url, **MAIL) as running:
         yield running
 
 
@@ -101,7 +103,7 @@ def begun(service: Service, **fields: str) -> tuple[httpx.Client, str]:
 def test_who_enters_the_code_has_an_account_and_is_signed_in(service: Service) -> None:
     browser, phone = begun(service, email="tariro@example.org")
     page = browser.get("/dashboard/verify")
-    assert phone in page.text
+    assert write_phone(phone) in page.text
     assert "tariro@example.org" in page.text
     # Until then there is no page, no key and nothing to send with.
     assert accounts_of(service, phone) == 0
@@ -134,6 +136,63 @@ def test_who_enters_the_code_has_an_account_and_is_signed_in(service: Service) -
     assert not is_signed_in(thief)
 
 
+@pytest.mark.parametrize("typed", ["0{}", "{}", "(0){}", "27{}", "00 27 {}", "+27 (0){}"])
+def test_a_local_number_is_completed_for_the_chosen_country(service: Service, typed: str) -> None:
+    phone = new_phone()
+    national = f"{phone[3:5]}-{phone[5:8]}\xa0{phone[8:]}"
+    browser = new_browser(service)
+    answer = begin_sign_up(browser, typed.format(national), country="ZA")
+    assert goes_to(answer) == VERIFY, alert(answer)
+    assert write_phone(phone) in browser.get(VERIFY).text
+    assert goes_to(verify(browser, code_to(service, phone))) == "/dashboard"
+    # The country code counts more than the country that was chosen.
+    assert goes_to(sign_in(new_browser(service), phone, country="ZW")) == "/dashboard"
+    assert goes_to(sign_in(new_browser(service), typed.format(national), country="ZA")) == "/dashboard"
+    pass_time(service, phone, "1 hour")
+    forgot = new_browser(service)
+    data = {"phone": typed.format(national), "country": "ZA"}
+    assert goes_to(forgot.post("/dashboard/forgotten", data=data)) == "/dashboard/new-password"
+    assert write_phone(phone) in forgot.get("/dashboard/new-password").text
+    assert goes_to(set_password(forgot, code_to(service, phone), NEW)) == "/dashboard"
+
+
+@pytest.mark.parametrize(
+    ("typed", "country", "said"),
+    [
+        ("", "ZW", "Enter your mobile number."),
+        ("Moyo", "ZW", "This is not a phone number."),
+        ("077 120 000", "ZW", "Numbers in Zimbabwe have 9 digits after +263. This one has 8."),
+        ("082 123 0001", "ZW", "not a mobile number in Zimbabwe. Did you mean +27821230001?"),
+        ("0242 000 000", "ZW", "This is not a mobile number in Zimbabwe."),
+        ("+44 7700 900123", "ZA", "Enter a mobile number in Zimbabwe or South Africa."),
+        ("077 120 0001", "XX", "Add the country code, for example +263 77 120 0001."),
+    ],
+)
+def test_a_number_that_cannot_be_one_says_what_to_do(
+    service: Service, typed: str, country: str, said: str
+) -> None:
+    browser = new_browser(service)
+    form = {"phone": typed, "country": country, "password": PASSWORD}
+    for path in ("sign-up", "sign-in", "forgotten"):
+        refused = browser.post(f"/dashboard/{path}", data=form)
+        assert refuses(refused, said), alert(refused)
+        # What was typed and chosen stays.
+        assert f'value="{typed}"' in refused.text
+        assert (f'<option value="{country}" selected>' in refused.text) is (country != "XX")
+
+
+def test_the_country_is_guessed_from_the_language_of_the_browser(service: Service) -> None:
+    for languages, country in (
+        ("en-ZA,en;q=0.9", "ZA"),
+        ("en-GB,en", "ZW"),
+        ("", "ZW"),
+        ("sn-ZW,en-ZA", "ZW"),
+    ):
+        page = new_browser(service).get("/dashboard/sign-up", headers={"Accept-Language": languages})
+        assert f'<option value="{country}" selected>' in page.text, languages
+        assert page.text.count("<option") == 2
+
+
 def test_neither_code_nor_password_nor_token_stands_in_the_database_as_it_is(service: Service) -> None:
     browser, phone = begun(service)
     code, token = code_to(service, phone), browser.cookies[VERIFICATION]
@@ -153,7 +212,7 @@ def test_a_wrong_code_says_how_many_tries_are_left_and_the_sixth_is_not_compared
     browser, phone = begun(service)
     code = code_to(service, phone)
     said = [alert(verify(browser, another(code))) for _ in range(5)]
-    assert ["4 tries are left" in said[0], "one try is left" in said[3], GONE in said[4]] == [True] * 3
+    assert ["4 tries left" in said[0], "1 try left" in said[3], GONE in said[4]] == [True] * 3
     assert refuses(verify(browser, code), GONE)
     assert accounts_of(service, phone) == 0
 
@@ -171,10 +230,10 @@ def test_the_newest_code_counts_for_ten_minutes(service: Service) -> None:
     browser, phone = begun(service)
     pass_time(service, phone, "31 seconds")
     assert goes_to(browser.post(AGAIN)) == "/dashboard/verify?again=1"
-    assert "Only the newest code counts" in browser.get("/dashboard/verify?again=1").text
+    assert "Earlier codes no longer work" in browser.get("/dashboard/verify?again=1").text
     first, second = (code_in(text) for text in texts_to(service, phone))
     if first != second:
-        assert "4 tries are left" in alert(verify(browser, first))
+        assert "4 tries left" in alert(verify(browser, first))
     pass_time(service, phone, "10 minutes")
     assert refuses(verify(browser, second), GONE)
     pass_time(service, phone, "-30 seconds")
@@ -189,11 +248,11 @@ def test_a_code_proves_its_own_sign_up_alone(service: Service) -> None:
     begin_sign_up(his, phone, name="Ben")
     first, second = (code_in(text) for text in texts_to(service, phone))
     if first != second:
-        assert "4 tries are left" in alert(verify(hers, second))
-        assert "4 tries are left" in alert(verify(his, first))
+        assert "4 tries left" in alert(verify(hers, second))
+        assert "4 tries left" in alert(verify(his, first))
     other = new_browser(service)
     begin_sign_up(other, new_phone())
-    assert "4 tries are left" in alert(verify(other, first))
+    assert "4 tries left" in alert(verify(other, first))
 
     assert goes_to(verify(hers, first)) == "/dashboard"
     # His own code was right as well; but by then the number is taken.
@@ -220,7 +279,7 @@ def test_another_browser_waits_for_the_next_code(service: Service) -> None:
     somebody_else = begin_sign_up(new_browser(service), phone, password="another good password")
     for refused in (browser.post(AGAIN), somebody_else):
         assert refused.status_code == 429
-        assert "Too many codes were asked for. Please try again in" in alert(refused)
+        assert "Too many codes were requested. Try again in" in alert(refused)
     pass_time(service, phone, "28 seconds")
     assert browser.post(AGAIN).status_code == 429
     pass_time(service, phone, "2 seconds")
@@ -277,13 +336,13 @@ def test_details_that_cannot_be_right_are_all_named_and_nothing_is_sent(service:
     browser = new_browser(service)
     refused = browser.post(
         "/dashboard/sign-up",
-        data={"name": "", "business": "...", "phone": "0771200001", "email": "a@b", "password": "password"},
+        data={"name": "", "business": "...", "phone": "077120001", "email": "a@b", "password": "password"},
     )
     assert refused.status_code == 422
     for label in ("Full name", "Business name", "Phone number", "Email (optional)", "Password"):
         assert f"{label} :" in alert(refused)
     # What was written stands in the form again, but for the password.
-    assert 'value="0771200001"' in refused.text
+    assert 'value="077120001"' in refused.text
     assert 'value="password"' not in refused.text
     for fields in (
         {"name": "x" * 101},
@@ -325,6 +384,12 @@ def test_a_sign_up_is_forgotten_after_a_day(service: Service) -> None:
 def test_the_settings_limit_the_codes_of_an_address_and_of_all(server_url: str) -> None:
     limits = {"TUMIRA_CODES_PER_ADDRESS": "2", "TUMIRA_CODES_PER_HOUR": "3"}
     with run_behind_proxy(server_url, **limits) as service:
+        # Without a mail server no page speaks of a mail.
+        browser = new_browser(service)
+        assert "We also send a code there" not in browser.get("/dashboard/sign-up").text
+        begin_sign_up(browser, new_phone(), email=EVE)
+        assert EVE not in browser.get(VERIFY).text
+        service.sql("UPDATE codes SET sent_at = sent_at - interval '1 hour'")
         address = new_address()
         here = [begin_sign_up(new_browser(service, address), new_phone()).status_code for _ in range(3)]
         elsewhere = [begin_sign_up(new_browser(service), new_phone()).status_code for _ in range(2)]
@@ -384,13 +449,13 @@ def test_the_code_of_the_text_still_opens_the_rest(service: Service) -> None:
     begin_sign_up(browser, phone, name="Eve", business="Evil", email=EVE, password=EVIL)
     by_mail, by_text = mail_code_to(service, EVE), code_to(service, phone)
     assert by_mail != by_text
-    assert f"another code to <strong>{EVE}</strong>" in browser.get(VERIFY).text
+    assert f"a different code to <strong>{EVE}</strong>" in browser.get(VERIFY).text
     assert goes_to(verify(browser, by_mail)) == "/dashboard"
     page = browser.get(VERIFY).text
-    assert phone in page
+    assert write_phone(phone) in page
     # The other code has done what it is for.
     assert EVE not in page
-    assert "tries are left" in alert(verify(browser, by_mail))
+    assert "tries left" in alert(verify(browser, by_mail))
     assert goes_to(verify(browser, by_text)) == "/dashboard"
     assert account_of(service, phone) == ("Eve", "Evil", EVE, True, None)
     assert UNCONFIRMED not in browser.get("/dashboard").text
@@ -406,7 +471,7 @@ def test_the_phone_is_confirmed_later_and_elsewhere(service: Service) -> None:
     assert "signed up by e-mail alone" in operator.get(page).text
     browser = new_browser(service)
     assert goes_to(sign_in(browser, phone, EVIL)) == "/dashboard"
-    assert "Send a code to my phone" in browser.get(VERIFY).text
+    assert "Send me a code by SMS" in browser.get(VERIFY).text
     refused = browser.post(START)
     assert (refused.status_code, "Too many codes" in alert(refused)) == (429, True)
     pass_time(service, phone, "31 seconds")
@@ -459,10 +524,10 @@ def test_a_mail_opens_no_number_that_has_an_account_proved_or_not(service: Servi
         browser = new_browser(service)
         begin_sign_up(browser, phone, email="second@example.org", password=EVIL)
         entered = verify(browser, mail_code_to(service, "second@example.org"))
-        assert "tries are left" in alert(entered)
+        assert "tries left" in alert(entered)
         assert not is_signed_in(browser)
         # Nor does the code of another sign-up's mail.
-        assert "tries are left" in alert(verify(browser, mail_code_to(service, "first@example.org")))
+        assert "tries left" in alert(verify(browser, mail_code_to(service, "first@example.org")))
     # Its owner is told so where there is an owner, and gets a code where there is none.
     assert "It has an account" in texts_to(service, proved)[-1]
     assert code_in(texts_to(service, squatted)[-1])

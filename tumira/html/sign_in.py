@@ -9,7 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.core.errors import RecipientCode
 from tumira.core.settings.payments import Payments
+from tumira.core.translation import _, mark
 from tumira.html.cookies import Cookie
 from tumira.html.forms import TYPED_MAX, Faults, Form, Secret, TextField
 from tumira.html.guards import address_of, refuse_foreign_writes
@@ -32,12 +34,15 @@ from tumira.identity.sign_in import (
 from tumira.identity.store import sessions
 from tumira.identity.store.sessions import SignedInPerson, SignInStage
 from tumira.postgres.pool import Database
-from tumira.pricing.phone_numbers import read_phone
+from tumira.pricing.destinations import PriceStatus, find_price
+from tumira.pricing.phone_numbers import CHANNEL, complete, explain, suggest, write_phone
 from tumira.pricing.store import get_tariff
 
-CLOSED: Final = (
-    "This account was closed by its owner. To get its balance back, or to open it again, ask the operator."
+CLOSED: Final = mark(
+    "This account was closed by its owner. Contact support to reopen it or to get the balance back."
 )
+# The country of a number without a country code, where the browser's language tells no other.
+FIRST_COUNTRY: Final = "ZW"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +106,59 @@ def begin_session(services: PageServices, response: Response, signed_in: SignedI
     return response
 
 
-async def find_phone(services: PageServices, text: str) -> str | None:
-    """Read a number of a country that can be sent to."""
+class PhoneForm(Form):
+    phone = TextField(cut=TYPED_MAX)
+    # The country of a number that is typed without its country code.
+    country = TextField(cut=TYPED_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class TypedPhone:
+    """The number of a form: as it is shown again, in international form, or what is wrong with it."""
+
+    shown: str
+    country: str
+    # What the country is chosen from: codes with their names.
+    countries: Sequence[tuple[str, str]]
+    number: str | None = None
+    fault: str | None = None
+
+
+async def read_typed(services: PageServices, request: Request, form: PhoneForm | None = None) -> TypedPhone:
+    """Read the number of a form; without a form, prepare an empty field."""
     async with services.database.connection() as connection:
-        return read_phone(await get_tariff(connection), text)
+        tariff = await get_tariff(connection)
+    priced = {one.country for one in tariff.prices if one.status is PriceStatus.ACTIVE}
+    served = [one for one in tariff.destinations if one.country in priced]
+    served.sort(key=lambda one: one.country != FIRST_COUNTRY)
+    countries = [(one.country, f"{one.name} (+{one.calling_code})") for one in served]
+    if form is None:
+        languages = request.headers.get("accept-language", "").upper()
+        named = (one.country for one in served if f"-{one.country}" in languages)
+        return TypedPhone("", next(named, FIRST_COUNTRY), countries)
+    typed, country = form.phone.data, form.country.data or FIRST_COUNTRY
+    number = complete(tariff, typed, country)
+    found = find_price(tariff, CHANNEL, number)
+    if not isinstance(found, RecipientCode):
+        return TypedPhone(write_phone(number), found[0], countries, number)
+    if not typed:
+        fault = _("Enter your mobile number.")
+    elif found is RecipientCode.UNSUPPORTED_DESTINATION:
+        names = _(" or ").join(one.name for one in served)
+        fault = _("Enter a mobile number in {countries}.").format(countries=names)
+    else:
+        fault = explain(tariff, number, found)
+        meant = suggest(tariff, typed, country)
+        if meant is not None:
+            fault += " " + _("Did you mean {number}?").format(number=meant)
+    return TypedPhone(typed, country, countries, fault=fault)
 
 
 def too_often(refused: TooManyAttempts) -> str:
-    return f"Too many attempts. Please try again in {in_words(refused.wait)}."
+    return _("Too many attempts. Try again in {time}.").format(time=in_words(refused.wait))
 
 
-class SignInForm(Form):
-    phone = TextField(cut=TYPED_MAX)
+class SignInForm(PhoneForm):
     password = Secret(cut=PASSWORD_MAX)
     next_ = TextField(name="next")
 
@@ -130,8 +176,8 @@ class SignInPages(ABC, Generic[AnyServices, SignedInPerson]):
     who: type[SignedInPerson]
     home: ClassVar[str]
     path: ClassVar[str]
-    # What is said of a number that cannot be one; None where it is compared like any other.
-    phone_fault: ClassVar[str | None] = None
+    # Whether it is said that a number cannot be one; else it is compared like any other.
+    explains_phone: ClassVar[bool] = False
     wrong: ClassVar[str]
     wrong_code: ClassVar[str]
     # What can be done after too many attempts, besides waiting.
@@ -165,33 +211,38 @@ class SignInPages(ABC, Generic[AnyServices, SignedInPerson]):
         onward = self.own_page(request.query_params.get("next", ""))
         if await find_signed_in(services, request, self.who) is not None:
             return redirect(onward)
-        return services.templates.page("sign_in.html.jinja", phone="", onward=onward, faults={})
+        phone = await read_typed(services, request)
+        return services.templates.page("sign_in.html.jinja", phone=phone, onward=onward, faults={})
 
     async def enter(self, services: AnyServices, request: Request) -> Response:
         """Compare the password, and begin a session or lead on to the next step."""
         form = await SignInForm.read(request)
-        written, onward = form.phone.data, self.own_page(form.next_.data)
+        phone, onward = await read_typed(services, request, form), self.own_page(form.next_.data)
 
         def refuse(faults: Faults, status: int = 422) -> Response:
             return services.templates.page(
-                "sign_in.html.jinja", status, phone=written, onward=onward, faults=faults
+                "sign_in.html.jinja", status, phone=phone, onward=onward, faults=faults
             )
 
-        phone = await find_phone(services, written)
-        if phone is None and self.phone_fault is not None:
-            return refuse({"phone": self.phone_fault})
+        if phone.fault is not None and self.explains_phone:
+            return refuse({"phone": phone.fault})
         browser = browser_of(services, request)
         # A number that cannot be one is compared like any other: nobody learns which numbers are operators.
         result = await sign_in(
-            services.database, self.who.kind, browser, phone=phone or written, password=form.password.data
+            services.database,
+            self.who.kind,
+            browser,
+            phone=phone.number or form.phone.data,
+            password=form.password.data,
         )
         if isinstance(result, SignedIn):
             return begin_session(services, redirect(onward), result)
         if isinstance(result, SecondFactorRequired | SignUpUnfinished):
             return self.lead_on(services, result, onward)
         if isinstance(result, TooManyAttempts):
-            return refuse({"": too_often(result) + self.or_else}, 429)
-        return refuse({"": CLOSED if isinstance(result, AccountClosed) else self.wrong})
+            other_way = f" {_(self.or_else)}" if self.or_else else ""
+            return refuse({"": too_often(result) + other_way}, 429)
+        return refuse({"": _(CLOSED if isinstance(result, AccountClosed) else self.wrong)})
 
     async def show_code(self, services: AnyServices, request: Request) -> Response:
         token = self.pending_cookie(services).read(request)
@@ -226,7 +277,7 @@ class SignInPages(ABC, Generic[AnyServices, SignedInPerson]):
             if cookie is not services.session_cookie:
                 cookie.delete(response)
             return response if result is None else begin_session(services, response, result)
-        fault, status = self.wrong_code, 422
+        fault, status = _(self.wrong_code), 422
         if isinstance(result, TooManyAttempts):
             fault, status = too_often(result), 429
         return services.templates.page(

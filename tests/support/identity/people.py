@@ -13,6 +13,7 @@ import httpx
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import NO_TLS, Service, run_web
 from tumira.accounts.store import SYSTEM
+from tumira.pricing.phone_numbers import write_phone
 
 PASSWORD: Final = "correct horse battery"
 NAME: Final = "Tariro Moyo"
@@ -195,5 +196,5 @@ def seen(answer: httpx.Response, phone: str) -> tuple[int, str, Sequence[tuple[s
     """Return all that an answer shows, except the number and the seconds that passed."""
     headers = [(name, value) for name, value in answer.headers.items() if name not in _FLEETING]
     cookies = [re.sub(r"=[^;]*", "=", one, count=1) for one in answer.headers.get_list("set-cookie")]
-    text = _SECONDS.sub("in some seconds", answer.text.replace(phone, "NUMBER"))
+    text = _SECONDS.sub("in some seconds", answer.text.replace(write_phone(phone), "NUMBER"))
     return answer.status_code, text, headers, cookies

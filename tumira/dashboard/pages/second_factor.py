@@ -6,6 +6,7 @@ from typing import Final
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.core.translation import _, mark
 from tumira.dashboard.pages.settings import SETTINGS, fault_of_password
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html import qr_code
@@ -19,10 +20,8 @@ from tumira.identity.store import second_factors
 
 SECOND_FACTOR: Final = SETTINGS + "/second-factor"
 
-WRONG_CODE: Final = (
-    "Your device does not show this code now. Check that its clock is right, and enter the next code."
-)
-WRONG: Final = "The password or the code is not right. A code is good once: wait for the next one."
+WRONG_CODE: Final = mark("Wrong code. Check that your phone's clock is right, and enter the next code.")
+WRONG: Final = mark("Wrong password or code. Each code works once: wait for the next one.")
 
 
 class OwnPasswordForm(Form):
@@ -76,7 +75,7 @@ async def confirm(session: CustomerSession) -> Response:
     form = await CodeForm.read(session.request)
     recovery_codes = await second_factor.confirm(session.database, session.requester, form.code.data)
     if recovery_codes is None:
-        return await _page(session, {"code": WRONG_CODE}, 422)
+        return await _page(session, {"code": _(WRONG_CODE)}, 422)
     return session.page("second_factor_codes.html.jinja", recovery_codes=recovery_codes)
 
 
@@ -86,6 +85,6 @@ async def turn_off(session: CustomerSession) -> Response:
         session.database, session.requester, form.password.data, form.code.data
     )
     if check is not PasswordCheck.RIGHT:
-        fault, status = fault_of_password(check, WRONG)
+        fault, status = fault_of_password(check, _(WRONG))
         return await _page(session, {"": fault}, status)
     return redirect(f"{SETTINGS}?done=off#second-factor")

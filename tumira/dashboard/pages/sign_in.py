@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.core.translation import _, mark
 from tumira.dashboard.pages.sign_up import (
     CODE_PAGE,
-    PHONE_FAULT,
     CodePage,
     SixDigitsForm,
     fault_of_code,
@@ -19,9 +19,17 @@ from tumira.dashboard.pages.sign_up import (
 )
 from tumira.dashboard.session import HOME, SIGN_IN, Services
 from tumira.html.cookies import Cookie
-from tumira.html.forms import TYPED_MAX, Form, Secret, TextField
+from tumira.html.forms import Secret
 from tumira.html.redirect import redirect
-from tumira.html.sign_in import CLOSED, SignInPages, begin_session, browser_of, find_phone, public
+from tumira.html.sign_in import (
+    CLOSED,
+    PhoneForm,
+    SignInPages,
+    begin_session,
+    browser_of,
+    public,
+    read_typed,
+)
 from tumira.identity import send_codes
 from tumira.identity.person_rules import check_password
 from tumira.identity.send_codes import CodeThrottled
@@ -46,13 +54,11 @@ class CustomerSignIn(SignInPages[Services, SignedInCustomer]):
     who = SignedInCustomer
     home = HOME
     path = SIGN_IN
-    phone_fault = PHONE_FAULT
-    wrong = "This number and password do not belong together. Check both, or choose a new password."
-    wrong_code = (
-        "This code is not the right one, or was used before. Wait for the next one, or use a recovery code."
-    )
+    explains_phone = True
+    wrong = mark("Wrong phone number or password. Check both, or use “Forgot your password?” below.")
+    wrong_code = mark("Wrong code, or already used. Wait for the app's next code, or use a recovery code.")
     # Strangers can use up the tries of a number, but not those of its phone.
-    or_else = " Or choose a new password now: we send a code to your phone."
+    or_else = mark("To sign in now, choose a new password with “Forgot your password?” below.")
 
     def own_page(self, text: str) -> str:
         return text if _OWN_PAGE.fullmatch(text) else HOME
@@ -75,10 +81,6 @@ PAGES: Final = CustomerSignIn()
 NEW_PASSWORD_PAGE: Final = CodePage(Purpose.RESET, NEW_PASSWORD, "new_password.html.jinja")
 
 
-class ForgottenForm(Form):
-    phone = TextField(cut=TYPED_MAX)
-
-
 class NewPasswordForm(SixDigitsForm):
     password = Secret()
 
@@ -94,24 +96,24 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-async def show_forgotten(services: Services, _request: Request) -> Response:
-    return services.templates.page("forgotten.html.jinja", phone="", faults={})
+async def show_forgotten(services: Services, request: Request) -> Response:
+    phone = await read_typed(services, request)
+    return services.templates.page("forgotten.html.jinja", phone=phone, faults={})
 
 
 async def send_code(services: Services, request: Request) -> Response:
     """Send a code to the number, if it has an account."""
-    form = await ForgottenForm.read(request)
-    phone = await find_phone(services, form.phone.data)
-    if phone is None:
-        faults, status = {"phone": PHONE_FAULT}, 422
+    phone = await read_typed(services, request, await PhoneForm.read(request))
+    if phone.number is None:
+        faults, status = {"phone": phone.fault or ""}, 422
     else:
         started = await send_codes.start_reset(
-            services.database, services.code_limits, browser_of(services, request), phone=phone
+            services.database, services.code_limits, browser_of(services, request), phone=phone.number
         )
         if not isinstance(started, CodeThrottled):
             return NEW_PASSWORD_PAGE.lead_here(services, started.token)
         faults, status = {"": too_many_codes(started)}, 429
-    return services.templates.page("forgotten.html.jinja", status, phone=form.phone.data, faults=faults)
+    return services.templates.page("forgotten.html.jinja", status, phone=phone, faults=faults)
 
 
 async def show_new_password(services: Services, request: Request) -> Response:
@@ -148,5 +150,5 @@ async def set_password(services: Services, request: Request) -> Response:
         return response
     if result is None:
         return redirect(FORGOTTEN)
-    faults = {"": CLOSED} if isinstance(result, AccountClosed) else fault_of_code(result)
+    faults = {"": _(CLOSED)} if isinstance(result, AccountClosed) else fault_of_code(result)
     return NEW_PASSWORD_PAGE.show(services, verification, faults)

@@ -1,6 +1,6 @@
 """Sign-up of a business, with a code that verifies its phone number."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,10 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.core.translation import _, mark, ngettext
 from tumira.dashboard.session import HOME, SIGN_IN, VERIFY, Services, find_customer
-from tumira.html.forms import TYPED_MAX, Faults, Form, Secret, TextField
+from tumira.html.forms import Faults, Form, Secret, TextField
 from tumira.html.redirect import redirect
-from tumira.html.sign_in import begin_session, browser_of, find_phone, public
+from tumira.html.sign_in import PhoneForm, TypedPhone, begin_session, browser_of, public, read_typed
 from tumira.identity import code_rules, send_codes
 from tumira.identity.person_rules import check_email, check_name, check_password, clean_name
 from tumira.identity.principal import PrincipalKind
@@ -30,17 +31,12 @@ from tumira.identity.store.verifications import Purpose, Verification
 SIGN_UP: Final = "/dashboard/sign-up"
 CONFIRM: Final = "/dashboard/verify/start"
 
-PHONE_FAULT: Final = (
-    "We cannot send to this number. Write a Zimbabwean or South African number with its country code, "
-    "like +263 77 120 0001 or +27 82 123 0001."
-)
-NOT_A_CODE: Final = "The code has six digits."
+NOT_A_CODE: Final = mark("Enter the six digits of the code.")
 
 
-class SignUpForm(Form):
+class SignUpForm(PhoneForm):
     name = TextField(check_name, clean=clean_name)
     business = TextField(check_name, clean=clean_name)
-    phone = TextField(cut=TYPED_MAX)
     email = TextField(lambda email: check_email(email) if email else None, cut=300)
     password = Secret()
 
@@ -51,7 +47,7 @@ class SixDigits(TextField):
     def convert(self, text: str) -> str:
         code = code_rules.read_code(text)
         if code is None:
-            raise ValueError(NOT_A_CODE)
+            raise ValueError(_(NOT_A_CODE))
         return code
 
 
@@ -82,15 +78,25 @@ class CodePage:
         return (token, found) if found is not None and found.purpose is self.purpose else None
 
     def show(
-        self, services: Services, verification: Verification, faults: Faults, status: int = 422
+        self,
+        services: Services,
+        verification: Verification,
+        faults: Faults,
+        status: int = 422,
+        *,
+        sent: bool = False,
     ) -> Response:
         return services.templates.page(
-            self.template, status, verification=verification, faults=faults, sent=False
+            self.template,
+            status,
+            verification=verification,
+            faults=faults,
+            sent=sent,
+            mail_is_set_up=services.mail_is_set_up,
         )
 
     def show_empty(self, services: Services, request: Request, verification: Verification) -> Response:
-        sent = "again" in request.query_params
-        return services.templates.page(self.template, verification=verification, faults={}, sent=sent)
+        return self.show(services, verification, {}, 200, sent="again" in request.query_params)
 
     async def send_again(self, services: Services, request: Request) -> Response:
         """Send another code, and go back to the page where it is asked for."""
@@ -123,30 +129,40 @@ def routes(services: Services) -> Sequence[Route]:
 async def show_form(services: Services, request: Request) -> Response:
     if await find_customer(services, request) is not None:
         return redirect(HOME)
-    return services.templates.page("sign_up.html.jinja", filled={}, faults={})
+    return _show(services, await read_typed(services, request), {}, {})
+
+
+def _show(
+    services: Services, phone: TypedPhone, filled: Mapping[str, str], faults: Faults, status: int = 200
+) -> Response:
+    return services.templates.page(
+        "sign_up.html.jinja",
+        status,
+        filled=filled,
+        phone=phone,
+        faults=faults,
+        mail_is_set_up=services.mail_is_set_up,
+    )
 
 
 async def create(services: Services, request: Request) -> Response:
     form = await SignUpForm.read(request)
     name, business, password = form.name.data, form.business.data, form.password.data
 
-    def refuse(faults: Faults, status: int) -> Response:
-        return services.templates.page("sign_up.html.jinja", status, filled=form.filled, faults=faults)
-
-    phone = await find_phone(services, form.phone.data)
-    if phone is None:
-        form.faults["phone"] = PHONE_FAULT
-    weak = check_password(password, name, business, phone or "")
+    phone = await read_typed(services, request, form)
+    if phone.fault is not None:
+        form.faults["phone"] = phone.fault
+    weak = check_password(password, name, business, phone.number or "")
     if weak is not None:
         form.faults["password"] = weak
-    if form.faults or phone is None:
-        return refuse(form.faults, 422)
+    if form.faults or phone.number is None:
+        return _show(services, phone, form.filled, form.faults, 422)
     browser = browser_of(services, request)
     started = await send_codes.start_sign_up(
         services.database,
         services.code_limits,
         browser,
-        phone=phone,
+        phone=phone.number,
         name=name,
         business=business,
         email=form.email.data or None,
@@ -156,16 +172,17 @@ async def create(services: Services, request: Request) -> Response:
     if isinstance(started, CodeThrottled):
         # The first of two clicks began it and sent the code, and nobody read its answer.
         begun_before = await sign_in(
-            services.database, PrincipalKind.ACCOUNT, browser, phone=phone, password=password
+            services.database, PrincipalKind.ACCOUNT, browser, phone=phone.number, password=password
         )
         if not isinstance(begun_before, SignUpUnfinished):
-            return refuse({"": too_many_codes(started)}, 429)
+            return _show(services, phone, form.filled, {"": too_many_codes(started)}, 429)
         started = CodeSent(begun_before.token)
     return CODE_PAGE.lead_here(services, started.token)
 
 
 def too_many_codes(wait: CodeThrottled) -> str:
-    return f"Too many codes were asked for. Please try again in {code_rules.in_words(wait.wait)}."
+    time = code_rules.in_words(wait.wait)
+    return _("Too many codes were requested. Try again in {time}.").format(time=time)
 
 
 async def show_code_form(services: Services, request: Request) -> Response:
@@ -220,6 +237,10 @@ async def verify(services: Services, request: Request) -> Response:
 
 def fault_of_code(result: Mismatch) -> Faults:
     if not result.left:
-        return {"code": "This code can no longer be used. Ask for a new one below."}
-    tries = "one try is" if result.left == 1 else f"{result.left} tries are"
-    return {"code": f"This is not the code we sent last; {tries} left."}
+        return {"code": _("This code can no longer be used. Use “Send a new code” below.")}
+    wrong = ngettext(
+        "Wrong code. Enter the newest one we sent. {left} try left.",
+        "Wrong code. Enter the newest one we sent. {left} tries left.",
+        result.left,
+    )
+    return {"code": wrong.format(left=result.left)}
