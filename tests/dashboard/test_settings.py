@@ -238,7 +238,7 @@ def test_a_low_balance_is_mailed_once_to_who_wants_it(service: Service, person: 
         assert send(service, key, to).status_code == 202
     (mail,) = mails_to(service, email)
     assert "balance is low" in mail
-    assert "2.6000 USD" in mail
+    assert "US$2.60" in mail
 
     assert saved(post(person, "notice", low_balance="2.54")) == "notice"
     assert send(service, key).status_code == 202

@@ -147,7 +147,7 @@ async def test_renewing_and_recording_lock_endpoints_in_the_same_order(hooks: Ho
             renewing = asyncio.create_task(leases.renew(other, ids, ONE, LEASE_S))
             await hooks.until(lambda: _waits_for_a_lock(hooks), "the renewal does not wait")
             # A renewal that holds the second while it waits for the first would never end.
-            assert await leases.lock_endpoints(connection, [second.id]) == {second.id}
+            assert list(await leases.lock_endpoints(connection, [second.id])) == [second.id]
         assert set(await renewing) == {first.id, second.id}
     finally:
         await other.close()

@@ -246,18 +246,31 @@ async def close(connection: Connection, account_id: AccountId) -> Sequence[Endpo
     return [EndpointId(row["id"]) for row in await SQL_CLOSE.rows(connection, account_id=account_id)]
 
 
-SQL_LIST_LOW_BALANCE_EMAILS: Final = Statement("""
-SELECT account_id, email
-  FROM logins
- WHERE account_id = ANY(%(account_ids)s::uuid[])
-   AND email IS NOT NULL
-   AND low_balance_mail
+@dataclass(frozen=True, slots=True)
+class NoticeContact:
+    """How an owner wants notices: by text to the phone, and by e-mail if there is an address."""
+
+    phone: str
+    by_text: bool
+    email: str | None
+
+
+# Whoever cannot sign in could not turn them off.
+SQL_LIST_NOTICE_CONTACTS: Final = Statement("""
+SELECT a.id, a.phone, l.notice_texts, CASE WHEN l.low_balance_mail THEN l.email END AS email
+  FROM accounts a
+  JOIN logins l ON l.account_id = a.id
+ WHERE a.id = ANY(%(account_ids)s::uuid[])
+   AND l.account_id = ANY(%(account_ids)s::uuid[])
+   AND a.closed_at IS NULL
+   AND l.phone_proved_at IS NOT NULL
+   AND (l.notice_texts OR l.low_balance_mail AND l.email IS NOT NULL)
 """)
 
 
-async def list_low_balance_emails(
+async def list_notice_contacts(
     connection: Connection, account_ids: Sequence[AccountId]
-) -> dict[AccountId, str]:
-    """Return the e-mail addresses of owners who asked for the low-balance warning."""
-    rows = await SQL_LIST_LOW_BALANCE_EMAILS.rows(connection, account_ids=account_ids)
-    return {AccountId(row["account_id"]): row["email"] for row in rows}
+) -> dict[AccountId, NoticeContact]:
+    """Return the owners of these accounts who want notices."""
+    rows = await SQL_LIST_NOTICE_CONTACTS.rows(connection, account_ids=account_ids)
+    return {AccountId(account_id): NoticeContact(*contact) for account_id, *contact in rows}

@@ -1,6 +1,6 @@
 """Local days: both countries keep the same time all year."""
 
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from typing import Final
 
 # Harare and Johannesburg; their midnight ends a day.
@@ -9,6 +9,10 @@ LOCAL_TIME: Final = timedelta(hours=2)
 _DAY_MS: Final = 86_400_000
 _LOCAL_TIME_MS: Final = int(LOCAL_TIME.total_seconds()) * 1000
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
+
+
+def local_time(at: datetime) -> datetime:
+    return at.astimezone(timezone(LOCAL_TIME))
 
 
 def local_day(at: datetime) -> date:

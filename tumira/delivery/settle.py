@@ -22,6 +22,7 @@ from tumira.delivery.outcomes import (
     RetryLater,
     Taken,
 )
+from tumira.delivery.refund_notices import refund_notice
 from tumira.delivery.settle_rules import NO_RULES, REFUND_ALL, Consequences, Ending
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store import settlement
@@ -32,6 +33,7 @@ from tumira.events import NewEvent, record_events
 from tumira.postgres.connection import Connection
 from tumira.pricing.destinations import network_of
 from tumira.sending import daily_totals
+from tumira.sending.owner_notices import NoticeKind, OwnerNotice, notify_owners
 
 # What a worker says of a message that it has claimed, and that counts only as long as it has.
 CLAIM_OUTCOMES: Final = (CarrierRefused, RetryLater, LeftInDoubt, Released, AlreadyTaken)
@@ -104,16 +106,18 @@ async def _count(connection: Connection, decided: Consequences) -> None:
 
 
 async def _write(connection: Connection, decided: Consequences) -> None:
-    """Write the decisions; the lock order is: batches, accounts, event counters, daily totals.
+    """Write the decisions; the lock order is: batches, accounts, event counters, notices, daily totals.
 
     Accounts come as late as that allows, because an account's calls wait while its row is locked.
     """
-    batches = await _close_batches(connection, decided)
+    batches, large_refunds = await _close_batches(connection, decided)
     await _write_messages(connection, decided, batches)
     if decided.refunds:
         await settlement.lock_accounts(connection, sorted({one.account_id for one in decided.refunds}))
         await settlement.refund(connection, decided.refunds)
     await _tell(connection, decided, [one.id for one in batches if one.completed])
+    if large_refunds:
+        await notify_owners(connection, NoticeKind.REFUND, large_refunds, decided.now)
     if decided.ended:
         await daily_totals.count(connection, decided.ended)
 
@@ -158,24 +162,29 @@ async def _leave(
     await places.delete_waiting(connection, {message.id: message.country for message in left}, known)
 
 
-async def _close_batches(connection: Connection, decided: Consequences) -> Sequence[BatchChange]:
+async def _close_batches(
+    connection: Connection, decided: Consequences
+) -> tuple[Sequence[BatchChange], Sequence[OwnerNotice]]:
+    """Return what changes about the batches of a group, and the notices about large refunds."""
     refunded: dict[BatchId, Decimal] = {}
     for refund in decided.refunds:
         refunded[refund.batch_id] = refunded.get(refund.batch_id, Decimal(0)) + refund.cost
     touched = sorted(decided.settled.keys() | refunded.keys())
     if not touched:
-        return []
-    pending = await settlement.lock_batches(connection, touched)
-    return [
+        return [], []
+    locked = await settlement.lock_batches(connection, touched)
+    changes = [
         BatchChange(
             batch_id,
             settled := decided.settled.get(batch_id, 0),
             refunded.get(batch_id, Decimal(0)),
             # A batch that was completed before stays so when a late receipt refunds one of its messages.
-            completed=settled > 0 and pending[batch_id] == settled,
+            completed=settled > 0 and locked[batch_id].pending == settled,
         )
         for batch_id in touched
     ]
+    notices = (refund_notice(locked[one.id], one) for one in changes)
+    return changes, [notice for notice in notices if notice is not None]
 
 
 async def _tell(connection: Connection, decided: Consequences, completed: Sequence[BatchId]) -> None:

@@ -10,16 +10,16 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from tumira import audit_log
+from tumira.accounts import notice_counts
 from tumira.accounts import store as accounts
 from tumira.audit_log import OWNER, Actor
 from tumira.core.ids import new_id
 from tumira.identity.principal import Principal, PrincipalKind
-from tumira.identity.send_codes import send_text
 from tumira.identity.store import logins
-from tumira.identity.store import notices as security_notices
 from tumira.mail import outbox
 from tumira.postgres import clock
 from tumira.postgres.connection import Connection
+from tumira.sending.system_text import send_text
 
 # About each kind of change, to each account or operator. More would let anyone at a signed-in browser send
 # messages at our expense. The last notice says that it is the last.
@@ -113,7 +113,7 @@ async def tell(
         email = contact.email
         if not by_owner:
             happened, advice = f"{happened} by the operator", _ASK
-    count = await security_notices.count(connection, principal.id, notice.kind)
+    count = await notice_counts.take(connection, principal.id, notice.kind)
     if count > NOTICES_A_DAY:
         return
     last = _LAST if count == NOTICES_A_DAY else ""

@@ -94,12 +94,15 @@ def _amount(amount: Decimal | None) -> str:
     return "none" if amount is None else f"{money.write(amount)} USD"
 
 
-async def change_notice(database: Database, owner: Requester, below: Decimal, *, by_mail: bool) -> None:
-    """Change the low-balance warning, and whether it is also mailed."""
+async def change_notice(
+    database: Database, owner: Requester, below: Decimal, *, by_mail: bool, by_text: bool
+) -> None:
+    """Change the threshold of the low-balance notice, and how all notices about the account come."""
     async with database.transaction() as connection:
         await accounts.set_limits(connection, owner.account_id, low_balance=below)
-        await logins.set_low_balance_mail(connection, owner.account_id, wanted=by_mail)
-        detail = f"below {_amount(below)}, {'also by email' if by_mail else 'not by email'}"
+        await logins.set_notices(connection, owner.account_id, by_mail=by_mail, by_text=by_text)
+        ways = [name for name, wanted in (("email", by_mail), ("text message", by_text)) if wanted]
+        detail = f"below {_amount(below)}, by {' and '.join(ways) or 'webhook alone'}"
         await _record(connection, owner, "low-balance notice changed", detail)
 
 

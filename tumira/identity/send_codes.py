@@ -8,12 +8,10 @@ import secrets
 import time
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from decimal import Decimal
 from hashlib import sha256
 from typing import Final
 
-from tumira.accounts import store as accounts
-from tumira.core.ids import BatchId, message_ids, new_id
+from tumira.core.ids import new_id
 from tumira.identity import code_rules
 from tumira.identity.code_rules import CodeLimits
 from tumira.identity.passwords import hash_secret
@@ -27,12 +25,7 @@ from tumira.mail import outbox
 from tumira.postgres import clock
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.pricing.destinations import sort_recipients
-from tumira.pricing.quote import Leg, Quote, ValidRequest
-from tumira.pricing.segments import measure
-from tumira.pricing.store import get_tariff
-from tumira.sending import fairness, lookups
-from tumira.sending.insert import NewBatch, insert_batch
+from tumira.sending.system_text import send_text
 
 _MINUTES: Final = int(code_rules.LIFETIME.total_seconds() // 60)
 
@@ -273,34 +266,6 @@ async def _send(connection: Connection, verification: Verification, new: _Code, 
             "If you did not sign up, ignore this message.\n",
             await clock.read_now(connection) + code_rules.LIFETIME,
         )
-
-
-async def send_text(connection: Connection, phone: str, text: str) -> None:
-    """Queue a text from the system account, unbilled and ahead of other messages."""
-    tariff = await get_tariff(connection)
-    accepted = sort_recipients(tariff, "sms", [phone]).accepted
-    if not accepted:
-        # The country is no longer served.
-        return
-    recipient = accepted[0]
-    _, facts = await lookups.read(connection, [], [])
-    segments = measure(text).segments
-    batch_id = BatchId(new_id(facts.now_us // 1000))
-    lane = fairness.lane(1)
-    leg = Leg(recipient.country, Decimal(0), 1)
-    await insert_batch(
-        connection,
-        NewBatch(
-            id=batch_id,
-            account_id=accounts.SYSTEM,
-            created_at=facts.now,
-            request=ValidRequest("sms", [phone], text, None, dry_run=False),
-            quote=Quote([phone], [0], [leg], [], segments, Decimal(0), tariff.version),
-            lane=lane,
-            message_ids=message_ids(batch_id, 1),
-            turns=[facts.clocks.get((recipient.country, lane), 0)],
-        ),
-    )
 
 
 def _now_ms() -> int:

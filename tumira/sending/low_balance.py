@@ -1,24 +1,20 @@
-"""The low-balance warning: an event for webhooks, and an e-mail for owners who asked for one."""
+"""The low-balance warning: an event for webhooks, and a notice to the owner."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
-from tumira.accounts import store as accounts
 from tumira.accounts.store import LockedAccount
 from tumira.core import money
-from tumira.core.ids import new_id
+from tumira.core.translation import _
 from tumira.events import NewEvent, record_events
-from tumira.mail import outbox
 from tumira.postgres.connection import Connection
+from tumira.sending.owner_notices import NoticeKind, OwnerNotice, notify_owners, write_usd
 from tumira.sending.views import Currency, Money
-
-# After a day the balance has changed, or the owner has seen it.
-MAIL_LIFETIME: Final = timedelta(days=1)
 
 
 class LowBalance(Struct):
@@ -36,23 +32,22 @@ def low_balance_data(balance: Decimal, threshold: Decimal) -> str:
 
 
 async def tell_low_balances(connection: Connection, low: Sequence[LockedAccount], at: datetime) -> None:
-    """Record an event and an e-mail for locked accounts whose balance fell below their threshold."""
+    """Record an event and a notice for locked accounts whose balance fell below their threshold."""
     news = [
         NewEvent(account.id, "balance.low", data=low_balance_data(account.balance, account.low_balance))
         for account in low
     ]
     await record_events(connection, news, at)
-    emails = await accounts.list_low_balance_emails(connection, [account.id for account in low])
-    for account in low:
-        if account.id not in emails:
-            continue
-        await outbox.insert(
-            connection,
-            new_id(int(at.timestamp() * 1000)),
-            emails[account.id],
-            "Your Tumira balance is low",
-            f"Your balance is {money.write(account.balance)} USD, and you want to be told when it is below "
-            f"{money.write(account.low_balance)} USD.\n\nWhen it is used up, messages are refused. Top up in "
-            "the dashboard; there, under Settings, you also choose when we write to you.\n",
-            at + MAIL_LIFETIME,
-        )
+    await notify_owners(connection, NoticeKind.LOW_BALANCE, [_notice(account) for account in low], at)
+
+
+def _notice(account: LockedAccount) -> OwnerNotice:
+    text = _(
+        "Your balance is {balance}, below your alert of {threshold}. At zero, messages are refused. Top up "
+        "in the dashboard."
+    )
+    return OwnerNotice(
+        account.id,
+        _("Your Tumira balance is low"),
+        text.format(balance=write_usd(account.balance), threshold=write_usd(account.low_balance)),
+    )

@@ -1,12 +1,12 @@
 """Which worker delivers to which endpoint: wake-up rows, leases, and the progress of the lease holder."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
 
-from tumira.core.ids import EndpointId
+from tumira.core.ids import AccountId, EndpointId
 from tumira.postgres.columns import columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
@@ -168,15 +168,33 @@ async def release(connection: Connection, endpoint_id: EndpointId, worker: str) 
     await SQL_RELEASE.rows(connection, endpoint_id=endpoint_id, worker=worker)
 
 
+class LockedEndpoint(Struct, frozen=True):
+    """An endpoint under a row lock, as it was before the results of a delivery are written."""
+
+    id: EndpointId
+    account_id: AccountId
+    url: str
+    state: str
+    warnings: int
+    changed_at: datetime
+    worker: str | None
+
+
 SQL_LOCK: Final = Statement("""
-SELECT id FROM webhook_endpoints WHERE id = ANY(%(endpoint_ids)s::uuid[]) ORDER BY id FOR NO KEY UPDATE
+SELECT id, account_id, url, state, warnings, changed_at, worker
+  FROM webhook_endpoints
+ WHERE id = ANY(%(endpoint_ids)s::uuid[])
+ ORDER BY id
+   FOR NO KEY UPDATE
 """)
 
 
-async def lock_endpoints(connection: Connection, endpoint_ids: Sequence[EndpointId]) -> frozenset[EndpointId]:
+async def lock_endpoints(
+    connection: Connection, endpoint_ids: Sequence[EndpointId]
+) -> Mapping[EndpointId, LockedEndpoint]:
     """Lock endpoints in the order of their ids, and return those that still exist."""
     rows = await SQL_LOCK.rows(connection, endpoint_ids=endpoint_ids)
-    return frozenset(EndpointId(row["id"]) for row in rows)
+    return {EndpointId(row["id"]): LockedEndpoint(*row) for row in rows}
 
 
 class EndpointProgress(Struct, frozen=True):

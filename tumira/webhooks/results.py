@@ -11,6 +11,7 @@ from msgspec import Struct
 from tumira.core.ids import EndpointId, EventId, new_id
 from tumira.events import WEBHOOK_TEST
 from tumira.postgres.connection import Connection
+from tumira.sending.owner_notices import NoticeKind, notify_owners
 from tumira.webhooks import attempts, leases, retries
 from tumira.webhooks import health as endpoint_health
 from tumira.webhooks.attempts import Attempt
@@ -19,6 +20,7 @@ from tumira.webhooks.http_response import HttpResponse, is_success
 from tumira.webhooks.leases import EndpointProgress
 from tumira.webhooks.reader import EventReader, PendingEvent
 from tumira.webhooks.retries import EventRetry
+from tumira.webhooks.warn_owner import owner_warning
 
 ANSWER_MAX: Final = 1024
 GONE: Final = 410
@@ -197,6 +199,10 @@ async def record_results(
             [number for number, position in replays.items() if position is None],
         )
     await leases.save_progress(connection, worker, [one.progress for one in kept])
+    warnings = [owner_warning(existing[one.progress.endpoint_id], worker, one.progress) for one in kept]
+    notices = [notice for notice in warnings if notice is not None]
+    if notices:
+        await notify_owners(connection, NoticeKind.ENDPOINT, notices, now)
     disabled = [one.progress.endpoint_id for one in kept if one.progress.disabled_for is not None]
     if disabled:
         await retries.suspend_retries(connection, disabled)

@@ -76,6 +76,7 @@ class SpendLimitsForm(Form):
 class NoticeForm(Form):
     low_balance = Amount()
     by_mail = Flag()
+    by_text = Flag()
 
 
 class RefusalReviewForm(Form):
@@ -148,6 +149,7 @@ async def _page(
             "daily_limit": _write(account.daily_limit),
             "low_balance": _write(account.low_balance),
             "by_mail": contact.low_balance_mail,
+            "by_text": contact.notice_texts,
         }
         | written,
         faults=faults,
@@ -193,7 +195,13 @@ async def change_limits(session: CustomerSession, form: SpendLimitsForm) -> None
 
 async def change_notice(session: CustomerSession, form: NoticeForm) -> None:
     below = form.low_balance.data or Decimal(0)
-    await profile.change_notice(session.database, session.requester, below, by_mail=form.by_mail.data)
+    await profile.change_notice(
+        session.database,
+        session.requester,
+        below,
+        by_mail=form.by_mail.data,
+        by_text=form.by_text.data,
+    )
 
 
 async def change_password(session: CustomerSession) -> Response:

@@ -88,8 +88,20 @@ async def list_numbers(connection: Connection, ids: Sequence[UUID]) -> Sequence[
     return [tuple(row) for row in rows]
 
 
+class LockedBatch(Struct, frozen=True, gc=False):
+    """A batch under a row lock."""
+
+    id: BatchId
+    account_id: AccountId
+    created_at: datetime
+    # Messages that are not final; with none the batch is completed.
+    pending: int
+    total_cost: Decimal
+    refunded: Decimal
+
+
 SQL_LOCK_BATCHES: Final = Statement("""
-SELECT id, pending
+SELECT id, account_id, created_at, pending, total_cost, refunded
   FROM batches
  WHERE id = ANY(%(ids)s::uuid[])
    AND id BETWEEN %(low)s AND %(high)s
@@ -98,9 +110,9 @@ SELECT id, pending
 """)
 
 
-async def lock_batches(connection: Connection, ids: Sequence[BatchId]) -> Mapping[BatchId, int]:
+async def lock_batches(connection: Connection, ids: Sequence[BatchId]) -> Mapping[BatchId, LockedBatch]:
     rows = await SQL_LOCK_BATCHES.rows(connection, ids=ids, low=min(ids), high=max(ids))
-    return {row["id"]: row["pending"] for row in rows}
+    return {row[0]: LockedBatch(*row) for row in rows}
 
 
 SQL_LOCK_ACCOUNTS: Final = Statement("""

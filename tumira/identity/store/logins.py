@@ -121,14 +121,15 @@ async def set_password(connection: Connection, principal: Principal, password_ha
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """The owner's e-mail address, and whether a low balance is mailed."""
+    """The owner's e-mail address, and whether notices come by e-mail and by text message."""
 
     email: str | None
     low_balance_mail: bool
+    notice_texts: bool
 
 
 SQL_FIND_CONTACT: Final = Statement(
-    "SELECT email, low_balance_mail FROM logins WHERE account_id = %(account_id)s"
+    "SELECT email, low_balance_mail, notice_texts FROM logins WHERE account_id = %(account_id)s"
 )
 
 
@@ -150,10 +151,12 @@ async def set_email(connection: Connection, account_id: AccountId, email: str | 
     await SQL_SET_EMAIL.rows(connection, account_id=account_id, email=email)
 
 
-SQL_SET_LOW_BALANCE_MAIL: Final = Statement(
-    "UPDATE logins SET low_balance_mail = %(wanted)s WHERE account_id = %(account_id)s"
-)
+SQL_SET_NOTICES: Final = Statement("""
+UPDATE logins
+   SET low_balance_mail = %(by_mail)s, notice_texts = %(by_text)s
+ WHERE account_id = %(account_id)s
+""")
 
 
-async def set_low_balance_mail(connection: Connection, account_id: AccountId, *, wanted: bool) -> None:
-    await SQL_SET_LOW_BALANCE_MAIL.rows(connection, account_id=account_id, wanted=wanted)
+async def set_notices(connection: Connection, account_id: AccountId, *, by_mail: bool, by_text: bool) -> None:
+    await SQL_SET_NOTICES.rows(connection, account_id=account_id, by_mail=by_mail, by_text=by_text)

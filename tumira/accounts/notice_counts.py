@@ -1,4 +1,4 @@
-"""Counts of the notices about access changes that each account and operator was sent."""
+"""Counts of the notices that each account and operator was sent, by kind."""
 
 from typing import Final
 from uuid import UUID
@@ -19,6 +19,6 @@ RETURNING count
 """)
 
 
-async def count(connection: Connection, subject: UUID, kind: str) -> int:
+async def take(connection: Connection, subject: UUID, kind: str) -> int:
     """Count one more notice of a kind, and return the count of its day."""
     return int(await SQL_TAKE.value(connection, subject=subject, kind=kind))
