@@ -105,7 +105,7 @@ def test_one_account_shows_what_it_has(service: Service, admin: httpx.Client) ->
         "600",
         "1 text, 3 times",
         "0 sessions",
-        "90.0 % of what has ended was delivered",
+        "90.0% of what has ended was delivered",
         caller.key_id,
         "in use",
         "https://example.com/<hook>",

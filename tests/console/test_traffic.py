@@ -79,7 +79,7 @@ def test_traffic_shows_what_came_in_what_went_out_and_how_long_it_took(
     )
     page = viewer.get(TRAFFIC).text
     assert 'role="img" aria-label="2,103 messages in the last 30 days' in page
-    assert "South Africa 100 100 100 % 0 0 Zimbabwe 2,000 1,800 90.0 % 200 0" in words(page)
+    assert "South Africa 100 100 100% 0 0 Zimbabwe 2,000 1,800 90.0% 200 0" in words(page)
     assert rows(page, "lately-flows") == [
         ["South Africa", "1", "7", "0", "0"],
         ["Zimbabwe", "2", "100", "80", "6"],
@@ -139,10 +139,10 @@ def test_networks_are_told_apart_and_fewer_than_twenty_messages_tell_nothing(ser
     found = health(service)
     hour, six, day = found["Econet"].rows
     assert hour.handover is not None
-    assert (hour.handover[0].endswith(" ms"), hour.receipt, hour.delivered) == (True, None, "90.0 %")
+    assert (hour.handover[0].endswith(" ms"), hour.receipt, hour.delivered) == (True, None, "90.0%")
     assert six.receipt is not None
     assert six.receipt[0].endswith(" s")
-    assert day.delivered == "90.0 %"
+    assert day.delivered == "90.0%"
     assert found["Econet"].word == NORMAL
     assert found["NetOne"].word == TOO_FEW
     assert all((row.handover, row.receipt, row.delivered) == (None,) * 3 for row in found["NetOne"].rows)

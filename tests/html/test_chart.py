@@ -1,4 +1,4 @@
-"""The chart of a month, and delivery rates."""
+"""Charts of counts and times, the chart of a month, and delivery rates."""
 
 from collections.abc import Sequence
 from datetime import date, timedelta
@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tumira.html.chart import BOTTOM, DAYS, KINDS, LEFT, WIDTH, Chart, DayTotals, Rect, add_up, bars, rate
+from tumira.html.chart import DAYS, KINDS, DayTotals, add_up, bars, of_day, rate
+from tumira.html.plot import (
+    HEIGHT,
+    WIDTH,
+    Plot,
+    Rect,
+    Series,
+    Slot,
+    count_scale,
+    draw_bars,
+    draw_lines,
+    time_scale,
+)
 from tumira.sending.daily_totals import Day
 
 TODAY: Final = date(2026, 11, 16)
@@ -27,13 +39,8 @@ def bottom(rect: Rect) -> float:
     return round(float(rect.y) + float(rect.height), 1)
 
 
-def tick_labels(chart: Chart) -> Sequence[str]:
-    return [figure for _, figure in chart.ticks]
-
-
-def value(label: str) -> float:
-    sizes = {"k": 1_000, "M": 1_000_000}
-    return float(label.rstrip("kM")) * sizes.get(label[-1], 1)
+def tick_labels(plot: Plot) -> Sequence[str]:
+    return [figure for _, figure in plot.ticks]
 
 
 @settings(max_examples=50)
@@ -41,25 +48,28 @@ def value(label: str) -> float:
 def test_parts_stand_on_each_other_and_a_bar_ends_at_its_total(
     figures: Sequence[tuple[int, int, int, int]],
 ) -> None:
-    chart = bars(some_days(figures), TODAY)
-    assert len(chart.bars) == DAYS
-    (first, *_, last) = [*chart.ticks, chart.ticks[-1]]
-    per_message = 0.0 if chart.is_empty else (float(first[0]) - float(last[0])) / value(last[1])
-    for bar in chart.bars:
-        assert [rect.kind for rect in bar.rects] == [kind for kind in KINDS if getattr(bar.totals, kind) > 0]
-        edge = float(BOTTOM)
-        for rect in bar.rects:
+    days = some_days(figures)
+    plot = bars(days, TODAY)
+    shown = [one for one in reversed(days[:DAYS]) if one.total]
+    assert len(plot.columns) == len(plot.rows) == len(shown)
+    scale = count_scale(max((one.total for one in shown), default=0))
+    for totals, column in zip(shown, plot.columns, strict=True):
+        area, *parts = column.rects
+        assert [rect.kind for rect in parts] == [kind for kind in KINDS if getattr(totals, kind) > 0]
+        edge = float(HEIGHT)
+        for rect in parts:
             assert bottom(rect) == edge
             assert float(rect.height) >= 0.9
             assert 0 <= top(rect) < edge
-            assert LEFT <= float(rect.x) <= float(rect.x) + float(rect.width) <= WIDTH
+            assert float(area.x) <= float(rect.x)
+            assert float(rect.x) + float(rect.width) <= float(area.x) + float(area.width) <= WIDTH
             edge = top(rect)
-        height = BOTTOM - edge
-        if bar.totals.total * per_message >= 8:
-            assert height == pytest.approx(bar.totals.total * per_message, abs=0.06)
+        height = scale.height(totals.total) * HEIGHT
+        if height >= 8:
+            assert HEIGHT - edge == pytest.approx(height, abs=0.06)
         else:
             # Small parts of a small bar are made visible.
-            assert height <= 8
+            assert HEIGHT - edge <= 8
 
 
 @pytest.mark.parametrize(
@@ -75,66 +85,91 @@ def test_parts_stand_on_each_other_and_a_bar_ends_at_its_total(
     ],
 )
 def test_ticks_are_few_round_and_reach_the_highest_bar(most: int, labels: Sequence[str]) -> None:
-    chart = bars([DayTotals(TODAY, delivered=most)], TODAY)
-    assert tick_labels(chart) == labels
-    assert float(chart.ticks[0][0]) == BOTTOM
-    assert float(chart.ticks[-1][0]) <= top(chart.bars[-1].rects[0])
+    plot = bars([DayTotals(TODAY, delivered=most)], TODAY)
+    assert tick_labels(plot) == labels
+    assert (plot.ticks[0][0], plot.ticks[-1][0]) == ("100%", "0%")
 
 
 def test_one_failure_among_many_is_seen_and_does_not_make_the_bar_higher() -> None:
-    chart = bars([DayTotals(TODAY, delivered=99_999, failed=1)], TODAY)
-    delivered, failed = chart.bars[-1].rects
-    assert (failed.kind, failed.y, failed.height) == ("failed", "8", "1")
-    assert (delivered.y, delivered.height) == ("9", "151")
+    plot = bars([DayTotals(TODAY, delivered=99_999, failed=1)], TODAY)
+    _, delivered, failed = plot.columns[-1].rects
+    assert (failed.kind, failed.y, failed.height) == ("failed", "0", "1")
+    assert (delivered.y, delivered.height) == ("1", "159")
 
 
 @pytest.mark.parametrize("days", [[], [DayTotals(TODAY)], [DayTotals(TODAY - timedelta(days=30), 5)]])
 def test_without_messages_there_is_only_the_line_at_zero(days: Sequence[DayTotals]) -> None:
-    chart = bars(days, TODAY)
-    assert chart.is_empty
-    assert tick_labels(chart) == ["0"]
-    assert len(chart.bars) == DAYS
-    assert all(bar.rects == [] for bar in chart.bars)
-    assert chart.summary == "No messages in the last 30 days."
-    assert chart.bars[-1].title == "16 Nov: no messages"
+    plot = bars(days, TODAY)
+    assert plot.is_empty
+    assert tick_labels(plot) == ["0"]
+    assert (plot.columns, plot.rows) == ([], [])
+    assert plot.summary == "No messages in the last 30 days."
 
 
 def test_days_go_from_the_oldest_to_today_with_a_name_every_week() -> None:
-    chart = bars([DayTotals(TODAY - timedelta(days=29), 1), DayTotals(TODAY + timedelta(days=1), 7)], TODAY)
-    assert [bar.totals.day for bar in chart.bars] == [
-        TODAY - timedelta(days=back) for back in range(29, -1, -1)
+    plot = bars([DayTotals(TODAY - timedelta(days=29), 1), DayTotals(TODAY + timedelta(days=1), 7)], TODAY)
+    assert plot.labels == [
+        ("5%", "19 Oct", "middle"),
+        ("28.3%", "26 Oct", "middle"),
+        ("51.7%", "2 Nov", "middle"),
+        ("75%", "9 Nov", "middle"),
+        ("100%", "16 Nov", "end"),
     ]
-    assert [name for _, name, _ in chart.labels] == ["19 Oct", "26 Oct", "2 Nov", "9 Nov", "16 Nov"]
-    assert [anchor for _, _, anchor in chart.labels] == ["middle"] * 4 + ["end"]
-    assert tick_labels(chart) == ["0", "1"]
+    assert tick_labels(plot) == ["0", "1"]
 
 
-@settings(max_examples=50)
-@given(COUNTS, st.dates(date(2020, 1, 1), date(2090, 1, 1)))
-def test_no_label_runs_out_of_the_picture_or_into_the_next_one(count: int, today: date) -> None:
-    chart = bars([DayTotals(today, count)], today)
-    # A character of a sans-serif font is no wider than 0.6 of its height, which is 10 at this width.
-    room = 0.0
-    for x, name, anchor in chart.labels:
-        width = 6.0 * len(name)
-        start = float(x) - (width if anchor == "end" else width / 2)
-        assert start >= room
-        room = start + width
-    assert room <= WIDTH
-    assert all(6.0 * len(figure) <= LEFT - 4 for _, figure in chart.ticks)
+def test_the_words_and_the_table_say_what_the_picture_shows() -> None:
+    days = [
+        DayTotals(TODAY, delivered=1_200, failed=3, waiting=40),
+        DayTotals(TODAY - timedelta(days=4), unconfirmed=1),
+    ]
+    plot = bars(days, TODAY)
+    assert [one.title for one in plot.columns] == [
+        "12 Nov: Unconfirmed 1",
+        "16 Nov: Delivered 1,200 · Failed 3 · On the way 40",
+    ]
+    assert plot.summary == "1,244 messages in the last 30 days. Busiest day: 16 Nov, with 1,243."
+    assert plot.heads == ["Day", "Messages", "Delivered", "Failed", "Unconfirmed", "On the way"]
+    assert plot.rows == [
+        ("16 Nov", ["1,243", "1,200", "3", "0", "40"]),
+        ("12 Nov", ["1", "0", "0", "1", "0"]),
+    ]
+    assert of_day(days, TODAY).total == 1_243
+    assert of_day(days, TODAY - timedelta(days=1)).total == 0
 
 
-def test_the_words_say_what_the_picture_shows() -> None:
-    chart = bars(
-        [
-            DayTotals(TODAY, delivered=1_200, failed=3, waiting=40),
-            DayTotals(TODAY - timedelta(days=4), unconfirmed=1),
-        ],
-        TODAY,
-    )
-    assert chart.bars[-1].title == "16 Nov: 1,200 delivered, 3 failed, 40 waiting"
-    assert chart.bars[-5].title == "12 Nov: 1 unconfirmed"
-    assert chart.summary == ("1,244 messages in the last 30 days; the busiest day was 16 Nov, with 1,243.")
+def test_a_line_has_gaps_and_a_single_value_is_a_dot() -> None:
+    slots = [Slot(f"{hour}:00") for hour in range(4)]
+    series = [
+        Series("accepted", "Accepted", [0, 10, 20, None]),
+        Series("failed", "Failed", [5, None, None, 20]),
+    ]
+    plot = draw_lines("Hour", slots, series, "Four hours.", count_scale(20))
+    assert plot.lines == [
+        ("accepted", "M90 160h0L270 80L450 0"),
+        ("failed", "M90 120h0M630 0h0"),
+    ]
+    assert plot.rows[0] == ("3:00", ["—", "20"])
+    assert [one.title for one in plot.columns][1] == "1:00: Accepted 10"
+    assert draw_bars("Hour", slots, [Series("a", "A", [0, 0, 0, 0])], "None.", "All").is_empty
+
+
+@pytest.mark.parametrize(
+    ("shortest", "longest", "figures"),
+    [
+        (0, 0, ["10 ms", "100 ms"]),
+        (45, 80, ["10 ms", "100 ms"]),
+        (45, 2_300, ["10 ms", "100 ms", "1 s", "10 s"]),
+        (1_500, 5_000_000, ["1 s", "10 s", "1 min", "10 min", "1 h", "10 h"]),
+    ],
+)
+def test_times_have_a_scale_on_which_short_and_long_ones_can_be_read(
+    shortest: int, longest: int, figures: Sequence[str]
+) -> None:
+    scale = time_scale(shortest, longest)
+    assert [scale.write_tick(tick) for tick in scale.ticks] == figures
+    assert (scale.height(scale.ticks[0]), scale.height(scale.ticks[-1])) == (0.0, 1.0)
+    assert 0.0 <= scale.height(shortest) <= scale.height(longest) <= 1.0
 
 
 def test_countries_are_added_up_and_what_waits_is_put_beside_what_has_ended() -> None:
@@ -154,12 +189,12 @@ def test_countries_are_added_up_and_what_waits_is_put_beside_what_has_ended() ->
 def test_a_rate_is_rounded_but_never_to_all_or_nothing() -> None:
     for delivered, ended, written in (
         (0, 0, "—"),
-        (0, 1, "0 %"),
-        (1, 1, "100 %"),
-        (986, 1000, "98.6 %"),
-        (2, 3, "66.7 %"),
-        (999_999, 1_000_000, "99.9 %"),
-        (1, 1_000_000, "0.1 %"),
-        (1, 2, "50.0 %"),
+        (0, 1, "0%"),
+        (1, 1, "100%"),
+        (986, 1000, "98.6%"),
+        (2, 3, "66.7%"),
+        (999_999, 1_000_000, "99.9%"),
+        (1, 1_000_000, "0.1%"),
+        (1, 2, "50.0%"),
     ):
         assert rate(delivered, ended) == written

@@ -137,6 +137,8 @@ class Templates:
             "price": write_price,
             "count": write_count,
             "moment": write_moment,
+            "minute": write_minute,
+            "clock": write_clock,
             "phone": write_phone,
             "machine_time": write_machine_time,
             "plural": write_plural,
@@ -197,6 +199,15 @@ def write_plural(number: int, one: str, many: str | None = None) -> str:
 def write_moment(at: datetime) -> str:
     """Write local time, which is the same in both countries."""
     return at.astimezone(LOCAL).strftime("%-d %b %Y, %H:%M:%S")
+
+
+def write_minute(at: datetime) -> str:
+    return at.astimezone(LOCAL).strftime("%-d %b, %H:%M")
+
+
+def write_clock(at: datetime) -> str:
+    """Write a time of today, or of last night."""
+    return at.astimezone(LOCAL).strftime("%H:%M")
 
 
 def write_machine_time(at: datetime) -> str:

@@ -40,12 +40,12 @@ async def show_overview(session: CustomerSession) -> Response:
         cut_off = await binds.countries_without_carrier(connection) if reasons else set()
         tariff = await get_tariff(connection)
     names = tariff.names
-    drawn = chart.bars(chart.add_up(ended, waiting), today)
+    days = chart.add_up(ended, waiting)
     return session.page(
         "overview.html.jinja",
         offers=[one for one in offers(tariff, session.customer.balance) if not one.is_coming],
-        chart=drawn,
-        today=drawn.bars[-1].totals,
+        chart=chart.bars(days, today),
+        today=chart.of_day(days, today),
         rates=_rates(ended, names),
         waiting=sum(count for _, count in waiting),
         reasons=[(one.count, names[one.country], _why(one, names, cut_off)) for one in reasons],
