@@ -185,7 +185,7 @@ def test_what_was_filled_in_wrongly_is_said_beside_its_field(customer: Uploader)
         (sheet(10_001), {}, "file", "The file has 10,001 rows; at most 10,000"),
         ("", {}, "file", "The file is empty"),
         (sheet(2), {"message": "\u200b\xa0"}, "message", "Write the message."),
-        (sheet(2), {"message": "Dear {nmae}"}, "message", "The file has no column for {nmae}"),
+        (sheet(2), {"message": "Dear {nmae}"}, "message", "The file has no column {nmae}"),
         (sheet(2), {"country": "XX"}, "country", "Choose one of the list."),
         (sheet(2), {"reference": "x" * 65}, "reference", "Enter at most 64 characters."),
         ("", {"name": ""}, "file", "Choose a file."),

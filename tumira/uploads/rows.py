@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from tumira.core.errors import ContentRejected, RecipientCode, Refusal
-from tumira.core.translation import _
+from tumira.core.translation import _, mark, ngettext
 from tumira.pricing.destinations import Recipient, Tariff, sort_recipients
 from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.gsm7 import name as show_character
@@ -31,7 +31,7 @@ _SEVERAL: Final = re.compile(r"[,;/|&\n\r]|\bor\b|\band\b")
 
 _SHOWN_MAX: Final = 3
 _SENTENCE_MAX: Final = 60
-_NO_TEXT: Final = "This row has no text."
+_NO_TEXT: Final = mark("This row has no text.")
 
 
 class RowCode(StrEnum):
@@ -124,7 +124,7 @@ def check(
             good.append(outcome)
         else:
             bad.append(RowFault(row.line, row.cells, str(outcome.code), outcome.reason, outcome.suggestion))
-    return Checked(good, bad, len({text for _, text in lines}))
+    return Checked(good, bad, len({text for _number, text in lines}))
 
 
 def _cell(row: CsvRow, column: int) -> str:
@@ -148,7 +148,7 @@ class _Form(Struct, frozen=True):
 def _read_form(message: str, columns: Sequence[str]) -> _Form:
     """Take a message apart at its places."""
     if is_blank(message):
-        raise MessageError("Write the message.")
+        raise MessageError(_("Write the message."))
     by_key = {name_key(column): place for place, column in enumerate(columns)}
     pieces: list[str] = [""]
     used: list[int] = []
@@ -161,8 +161,10 @@ def _read_form(message: str, columns: Sequence[str]) -> _Form:
             pieces[-1] += found[0][0]
         elif found[1] is None:
             raise MessageError(
-                "A place is a column's name between braces, like {name}. "
-                f"To send a brace itself, write it twice: {found[0] * 2}."
+                _(
+                    "Put column names between braces, for example {example}. To send a brace, write it "
+                    "twice: {braces}."
+                ).format(example="{name}", braces=found[0] * 2)
             )
         elif (column := by_key.get(name_key(found[1]))) is None:
             unknown.append(found[0])
@@ -174,7 +176,9 @@ def _read_form(message: str, columns: Sequence[str]) -> _Form:
         named = ", ".join(dict.fromkeys(unknown))
         known = ", ".join(f"{{{_shorten(column)}}}" for column in columns)
         raise MessageError(
-            f"The file has no column for {_shorten(named)}; it has {known}. To send a brace, write it twice."
+            _(
+                "The file has no column {unknown}. Its columns are {known}. To send a brace, write it twice."
+            ).format(unknown=_shorten(named), known=known)
         )
     names = {column: columns[column] for column in used}
     return _Form(pieces, used, Counter(used), names, sum(map(len, pieces)), is_blank("".join(pieces)))
@@ -196,7 +200,7 @@ class _Texts:
 
     def _check_length(self, text: str) -> int | _Fault:
         if is_blank(text):
-            return _Fault(RowCode.EMPTY_TEXT, _NO_TEXT)
+            return _Fault(RowCode.EMPTY_TEXT, _(_NO_TEXT))
         size = measure(text)
         if size.segments > SEGMENTS_MAX:
             return _too_many_segments(text, size.segments, size.encoding)
@@ -223,37 +227,46 @@ def _write(
         return segments
     first = lines.setdefault((recipient.number, text), row.line)
     if first != row.line:
-        return _Fault(RowCode.DUPLICATE, f"Row {first:,} sends the same text to this number.")
+        return _Fault(
+            RowCode.DUPLICATE, _("Row {row} sends the same text to this number.").format(row=f"{first:,}")
+        )
     return Good(row.line, recipient.number, recipient.country, text, segments, recipient.price_usd * segments)
 
 
 def _missing(form: _Form, values: Mapping[int, str]) -> _Fault:
     if form.is_blank and not any(values.values()):
-        return _Fault(RowCode.EMPTY_TEXT, _NO_TEXT)
+        return _Fault(RowCode.EMPTY_TEXT, _(_NO_TEXT))
     names = ", ".join(f"“{form.names[column]}”" for column, value in values.items() if not value)
-    return _Fault(RowCode.MISSING_VALUE, f"The message needs {names}, and this row has nothing there.")
+    return _Fault(RowCode.MISSING_VALUE, _("This row has no value for {columns}.").format(columns=names))
 
 
 def _too_many_characters(length: int) -> _Fault:
     excess = length - TEXT_MAX
     return _Fault(
         RowCode.TOO_MANY_SEGMENTS,
-        f"The text has {length:,} characters; at most {SEGMENTS_MAX} segments are sent, with {TEXT_MAX}.",
-        f"Make it shorter by {excess:,} {'character' if excess == 1 else 'characters'}.",
+        _("The text has {length} characters. At most {most} ({segments} segments) can be sent.").format(
+            length=f"{length:,}", most=TEXT_MAX, segments=SEGMENTS_MAX
+        ),
+        ngettext("Shorten it by {excess} character.", "Shorten it by {excess} characters.", excess).format(
+            excess=f"{excess:,}"
+        ),
     )
 
 
 def _too_many_segments(text: str, segments: int, encoding: Encoding) -> _Fault:
-    reason = f"The text takes {segments} segments; at most {SEGMENTS_MAX} are sent."
+    reason = _("The text has {segments} segments. At most {most} can be sent.").format(
+        segments=segments, most=SEGMENTS_MAX
+    )
     if encoding is Encoding.GSM_7:
-        return _Fault(RowCode.TOO_MANY_SEGMENTS, reason, "Make it shorter.")
+        return _Fault(RowCode.TOO_MANY_SEGMENTS, reason, _("Shorten it."))
     characters = ucs2_characters(text)
-    shown = ", ".join(show_character(one) for one in characters[:_SHOWN_MAX])
-    more = f" and {len(characters) - _SHOWN_MAX} more" if len(characters) > _SHOWN_MAX else ""
+    shown = _name_first([show_character(one) for one in characters])
     return _Fault(
         RowCode.TOO_MANY_SEGMENTS,
         reason,
-        f"Make it shorter, or leave out {shown}{more}: with that, a segment holds less than half as much.",
+        _("Shorten it, or remove {characters}: they more than halve the length of a segment.").format(
+            characters=shown
+        ),
     )
 
 
@@ -264,11 +277,20 @@ def _refused(refusal: Refusal) -> _Fault:
     drop: Sequence[str] = refusal.detail["drop"]
     if not drop:
         return _Fault(refusal.code, refusal.message)
-    shown = ", ".join(f"“{_shorten(sentence)}”" for sentence in drop[:_SHOWN_MAX])
-    more = f" and {len(drop) - _SHOWN_MAX} more" if len(drop) > _SHOWN_MAX else ""
+    shown = _name_first([f"“{_shorten(sentence)}”" for sentence in drop])
     return _Fault(
-        refusal.code, "Part of the text is marketing, which is not carried.", f"Leave out {shown}{more}."
+        refusal.code,
+        _("Part of the text is marketing, which we do not send."),
+        _("Remove {sentences}.").format(sentences=shown),
     )
+
+
+def _name_first(names: Sequence[str]) -> str:
+    """List the first of some names, and say how many more there are."""
+    shown = ", ".join(names[:_SHOWN_MAX])
+    if len(names) <= _SHOWN_MAX:
+        return shown
+    return _("{shown} and {count} more").format(shown=shown, count=len(names) - _SHOWN_MAX)
 
 
 def _shorten(sentence: str) -> str:
