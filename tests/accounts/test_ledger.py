@@ -83,7 +83,7 @@ async def test_a_transfer_is_never_changed(database: Database, caller: Caller) -
 
 
 async def test_no_balance_goes_below_zero(database: Database, caller: Caller) -> None:
-    with pytest.raises(OperatorError, match="has less than that"):
+    with pytest.raises(OperatorError, match="balance is lower than that"):
         await manage_accounts.credit(database, caller.id, Decimal("-100.0001"), note="n", actor="a")
     account = await manage_accounts.credit(database, caller.id, Decimal(-100), note="n", actor="a")
     assert account.balance == 0

@@ -154,7 +154,7 @@ def test_money_is_debited_as_far_as_there_is_some_and_credited_as_far_as_there_i
     # Meanwhile some of it was spent.
     service.run(manage_accounts.credit, caller.id, Decimal(-1), note="spent", actor="test")
     late = admin.post(path(caller, "/credit/confirm"), data=confirmed)
-    assert (late.status_code, "nothing was taken" in alert(late)) == (409, True)
+    assert (late.status_code, "Nothing was debited" in alert(late)) == (409, True)
     service.run(manage_accounts.credit, caller.id, Decimal(1), note="back", actor="test")
     # What was refused was not done, so the same press may come again.
     assert str(goes_to(admin.post(path(caller, "/credit/confirm"), data=confirmed))).endswith("done=credit")

@@ -22,8 +22,8 @@ ANDROID = "Mozilla/5.0 (Linux; Android 14; SM-A155F) AppleWebKit/537.36 (KHTML, 
             "Mozilla/5.0 (iPhone; CPU iPhone OS 18_1 like Mac OS X) AppleWebKit Version/18.1 Safari/604.1",
             "Safari on an iPhone",
         ),
-        ("", "An unknown browser"),
-        ("<script>Windows</script>", "An unknown browser on Windows"),
+        ("", "Unknown browser"),
+        ("<script>Windows</script>", "Unknown browser on Windows"),
     ],
 )
 def test_a_browser_is_told_in_words(user_agent: str, words: str) -> None:

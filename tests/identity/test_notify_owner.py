@@ -80,11 +80,12 @@ def test_a_new_password_is_told_by_text_and_email(service: Service, person: Pers
 
     (text,) = notices(service, person.phone)
 
-    assert text.startswith("Tumira: The password of your account was changed. Not you? Then ")
+    assert text.startswith("Tumira: Your password was changed. If this was not you, choose a new password")
     ((to, subject, body),) = mailed(service)
     assert to == "owner@example.com"
-    assert subject == "The password of your account was changed at Tumira"
-    assert "If it was not, choose a new password" in body
+    assert subject == "Tumira: Your password was changed"
+    assert "If this was not you, choose a new password" in body
+    assert "(UTC+02:00)" in body
     assert "From: 198.18." in body
     for secret in (PASSWORD, NEW):
         assert secret not in text + subject + body
@@ -107,7 +108,7 @@ def test_an_email_address_is_told_to_the_old_and_to_the_new_one(service: Service
     service.sql("DELETE FROM mails")
     person.browser.post(f"{SETTINGS}/email", data={"email": ""})
     assert [(to, subject) for to, subject, _ in mailed(service)] == [
-        ("other@example.com", "The email address of your account was removed at Tumira")
+        ("other@example.com", "Tumira: The email address of your account was removed")
     ]
 
 
@@ -119,7 +120,7 @@ def test_keys_are_told_of_without_their_names(service: Service, person: Person) 
     person.browser.post(f"/dashboard/keys/key_{made[1]}/revoke")
 
     assert [text.split(". ")[0] for text in notices(service, person.phone)] == [
-        "Tumira: An API key was made for your account",
+        "Tumira: An API key was created for your account",
         "Tumira: An API key of your account was revoked",
     ]
     assert not any("evil" in subject + body for _, subject, body in mailed(service))
@@ -135,9 +136,9 @@ def test_the_operator_does_nothing_unseen(service: Service, person: Person) -> N
     assert service.run(manage_accounts.drop_factor, account_id, actor=CLI)
 
     assert [text.split(". ")[0] for text in notices(service, person.phone)] == [
-        "Tumira: An API key was made for your account by the operator",
-        "Tumira: An API key of your account was revoked by the operator",
-        "Tumira: The second factor of your account was turned off by the operator",
+        "Tumira: An API key was created for your account by support",
+        "Tumira: An API key of your account was revoked by support",
+        "Tumira: The second factor of your account was turned off by support",
     ]
     # Nobody is there to be told about an account without a password.
     caller = service.open_account()
@@ -187,15 +188,15 @@ def test_operators_are_told_of_their_own_access(service: Service) -> None:
     service.run(operator_access.reset, phone=operator.phone, actor=CLI)
     service.run(operator_access.remove, phone=operator.phone, actor=CLI)
     assert [text.split(". ")[0] for text in notices(service, operator.phone)] == [
-        "Tumira: A password and a second factor were set for your operator login",
+        "Tumira: A password and a second factor were set for your operator sign-in",
         "Tumira: Your operator password was reset",
-        "Tumira: Your operator login was removed",
+        "Tumira: Your operator access was removed",
     ]
 
 
 def test_no_notice_looks_like_a_code_or_takes_more_than_two_segments() -> None:
     for notice in (one for notices in NOTICES.values() for one in notices.values()):
-        text = f"Tumira: {notice.happened} by the operator. Not you? Then {notice.advice}. {'x' * 43}"
+        text = f"Tumira: {notice.happened} by support. If this was not you, {notice.advice}. {'x' * 43}"
         assert not re.search(r"[0-9]", text)
         assert measure(text).encoding is Encoding.GSM_7
         assert measure(text).segments <= 2

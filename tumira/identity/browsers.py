@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from tumira.core.translation import _, mark
+
 # Most pretend to be others as well, so the first that is found counts.
 _BROWSERS: Final = (
     ("Edg", "Edge"),
@@ -16,21 +18,21 @@ _BROWSERS: Final = (
     ("Safari/", "Safari"),
 )
 _SYSTEMS: Final = (
-    ("iPhone", "an iPhone"),
-    ("iPad", "an iPad"),
+    ("iPhone", mark("an iPhone")),
+    ("iPad", mark("an iPad")),
     ("Android", "Android"),
     ("KAIOS", "KaiOS"),
     ("Windows", "Windows"),
-    ("CrOS", "a Chromebook"),
-    ("Macintosh", "a Mac"),
+    ("CrOS", mark("a Chromebook")),
+    ("Macintosh", mark("a Mac")),
     ("Linux", "Linux"),
 )
 
 
 def describe(user_agent: str) -> str:
     """Return the browser and its system, such as `Chrome on Android`, as far as it names them."""
-    browser = next((name for mark, name in _BROWSERS if mark in user_agent), None)
-    system = next((name for mark, name in _SYSTEMS if mark in user_agent), None)
-    if browser is None:
-        return "An unknown browser" if system is None else f"An unknown browser on {system}"
-    return browser if system is None else f"{browser} on {system}"
+    browser = next((name for part, name in _BROWSERS if part in user_agent), _("Unknown browser"))
+    system = next((name for part, name in _SYSTEMS if part in user_agent), None)
+    if system is None:
+        return browser
+    return _("{browser} on {system}").format(browser=browser, system=_(system))

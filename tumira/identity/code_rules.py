@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from tumira.core.translation import ngettext
+
 DIGITS: Final = 6
 LIFETIME: Final = timedelta(minutes=10)
 TRIES_MAX: Final = 5
@@ -89,8 +91,9 @@ def in_words(wait: timedelta) -> str:
     """Write a wait for a page."""
     seconds = max(1, round(wait.total_seconds()))
     if seconds < 90:  # noqa: PLR2004 - a minute and a half is the longest that reads well in seconds
-        return f"{seconds} second{'s' if seconds != 1 else ''}"
+        return ngettext("{count} second", "{count} seconds", seconds).format(count=seconds)
     minutes = -(-seconds // 60)
     if minutes < 90:  # noqa: PLR2004 - as above, in minutes
-        return f"{minutes} minutes"
-    return f"{-(-minutes // 60)} hours"
+        return ngettext("{count} minute", "{count} minutes", minutes).format(count=minutes)
+    hours = -(-minutes // 60)
+    return ngettext("{count} hour", "{count} hours", hours).format(count=hours)

@@ -15,6 +15,7 @@ from tumira.content import store as content_store
 from tumira.core import money
 from tumira.core.errors import OperatorError
 from tumira.core.ids import AccountId
+from tumira.core.translation import _
 from tumira.identity import notify_owner, second_factor
 from tumira.identity.principal import Principal, PrincipalKind
 from tumira.identity.store import logins, second_factors
@@ -45,16 +46,18 @@ async def credit(
         async with database.transaction() as connection:
             await _existing(connection, account_id)
             if press is not None and not await audit_log.claim_form(connection, press):
-                raise AlreadySubmittedError("This was done already; nothing was moved a second time.")
+                raise AlreadySubmittedError(
+                    _("This form was already submitted. Nothing was changed a second time.")
+                )
             await ledger.adjust(connection, account_id, amount, note=note, actor=actor)
             what = "balance credited" if amount > 0 else "balance debited"
             detail = f"{money.write(abs(amount))} USD: {note}"
             await record_change(connection, account_id, Actor(actor, address), what, detail)
             return await _existing(connection, account_id)
     except asyncpg.CheckViolationError:
-        raise OperatorError("The account has less than that; nothing was taken.") from None
+        raise OperatorError(_("The balance is lower than that. Nothing was debited.")) from None
     except asyncpg.NumericValueOutOfRangeError:
-        raise OperatorError("The balance would have more than ten digits; nothing was credited.") from None
+        raise OperatorError(_("The balance would have more than ten digits. Nothing was credited.")) from None
 
 
 async def suspend(

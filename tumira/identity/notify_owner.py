@@ -13,7 +13,9 @@ from tumira import audit_log
 from tumira.accounts import notice_counts
 from tumira.accounts import store as accounts
 from tumira.audit_log import OWNER, Actor
+from tumira.core.days import local_time
 from tumira.core.ids import new_id
+from tumira.core.translation import _, mark
 from tumira.identity.principal import Principal, PrincipalKind
 from tumira.identity.store import logins
 from tumira.mail import outbox
@@ -26,9 +28,13 @@ from tumira.sending.system_text import send_text
 NOTICES_A_DAY: Final = 5
 MAIL_LIFETIME: Final = timedelta(days=1)
 
-_LAST: Final = " You get no more notices about this today."
-_CHANGE_PASSWORD: Final = "change your password"  # noqa: S105 - words
-_ASK: Final = "contact your gateway operator at once"
+_LAST: Final = mark("You get no more notices about this today.")
+_NOT_YOU: Final = mark("If this was not you, {advice}.")
+_NOT_ASKED: Final = mark("If you did not ask for this, contact support at once.")
+_BY_SUPPORT: Final = mark("{happened} by support")
+_CHANGE_PASSWORD: Final = mark("change your password")
+_CONTACT_SUPPORT: Final = mark("contact support at once")
+_TELL_OPERATORS: Final = mark("tell the other operators at once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,34 +51,38 @@ NOTICES: Final = {
     PrincipalKind.ACCOUNT: {
         "password changed": Notice(
             "password",
-            "The password of your account was changed",
-            "choose a new password with Forgotten password on the sign-in page",
+            mark("Your password was changed"),
+            mark("choose a new password: use the link for a forgotten password on the sign-in page"),
         ),
         "second factor turned on": Notice(
-            "second factor", "A second factor was turned on for your account", _ASK
+            "second factor", mark("A second factor was turned on for your account"), _CONTACT_SUPPORT
         ),
         "second factor turned off": Notice(
-            "second factor", "The second factor of your account was turned off"
+            "second factor", mark("The second factor of your account was turned off")
         ),
-        "recovery code used": Notice("second factor", "A recovery code of your account was used"),
-        "email changed": Notice("email", "The email address of your account was changed"),
-        "email removed": Notice("email", "The email address of your account was removed"),
+        "recovery code used": Notice("second factor", mark("A recovery code of your account was used")),
+        "email changed": Notice("email", mark("The email address of your account was changed")),
+        "email removed": Notice("email", mark("The email address of your account was removed")),
         "key created": Notice(
             "keys",
-            "An API key was made for your account",
-            "revoke it under API keys and change your password",
+            mark("An API key was created for your account"),
+            mark("revoke it under API keys and change your password"),
         ),
-        "key revoked": Notice("keys", "An API key of your account was revoked"),
+        "key revoked": Notice("keys", mark("An API key of your account was revoked")),
     },
     PrincipalKind.OPERATOR: {
-        "operator's password reset": Notice("password", "Your operator password was reset", _ASK),
+        "operator's password reset": Notice(
+            "password", mark("Your operator password was reset"), _TELL_OPERATORS
+        ),
         "operator chose a password and a second factor": Notice(
-            "password", "A password and a second factor were set for your operator login", _ASK
+            "password",
+            mark("A password and a second factor were set for your operator sign-in"),
+            _TELL_OPERATORS,
         ),
         "recovery code used": Notice(
-            "second factor", "A recovery code of your operator login was used", _ASK
+            "second factor", mark("A recovery code of your operator sign-in was used"), _TELL_OPERATORS
         ),
-        "operator removed": Notice("password", "Your operator login was removed", _ASK),
+        "operator removed": Notice("password", mark("Your operator access was removed"), _TELL_OPERATORS),
     },
 }
 
@@ -102,7 +112,8 @@ async def tell(
     An operator gets a text message alone: no e-mail address is known.
     """
     notice = NOTICES[principal.kind][what]
-    happened, advice, email = notice.happened, notice.advice, None
+    happened, email = _(notice.happened), None
+    advice = _(_NOT_YOU).format(advice=_(notice.advice))
     by_owner = actor.name == OWNER
     if principal.kind is PrincipalKind.ACCOUNT:
         account = await accounts.find(connection, principal.account_id)
@@ -112,28 +123,38 @@ async def tell(
             return
         email = contact.email
         if not by_owner:
-            happened, advice = f"{happened} by the operator", _ASK
+            happened, advice = _(_BY_SUPPORT).format(happened=happened), _(_NOT_ASKED)
     count = await notice_counts.take(connection, principal.id, notice.kind)
     if count > NOTICES_A_DAY:
         return
-    last = _LAST if count == NOTICES_A_DAY else ""
-    await send_text(connection, principal.phone, f"Tumira: {happened}. Not you? Then {advice}.{last}")
+    if count == NOTICES_A_DAY:
+        advice = f"{advice} {_(_LAST)}"
+    await send_text(connection, principal.phone, f"Tumira: {happened}. {advice}")
     now = await clock.read_now(connection)
     for address in dict.fromkeys(one for one in (email, old_email) if one is not None):
         await outbox.insert(
             connection,
             new_id(int(now.timestamp() * 1000)),
             address,
-            f"{happened} at Tumira",
-            _mail(happened, advice, last, now, actor.address if by_owner else None),
+            f"Tumira: {happened}",
+            _mail(happened, advice, now, actor.address if by_owner else None),
             now + MAIL_LIFETIME,
         )
 
 
-def _mail(happened: str, advice: str, last: str, at: datetime, address: str | None) -> str:
-    seen_from = "" if address is None else f"From: {address}\n"
-    return (
-        f"{happened}.\n\nWhen: {at:%d %B %Y, %H:%M} UTC\n{seen_from}\n"
-        f"If this was you, there is nothing to do. If it was not, {advice}, and look at the history under "
-        f"Settings in the dashboard: it lists every change of your account.{last}\n"
-    )
+def _mail(happened: str, advice: str, at: datetime, address: str | None) -> str:
+    lines = [
+        f"{happened}.",
+        "",
+        _("When: {time}").format(time=f"{local_time(at):%-d %B %Y, %H:%M} (UTC+02:00)"),
+    ]
+    if address is not None:
+        lines.append(_("From: {address}").format(address=address))
+    lines += [
+        "",
+        advice,
+        "",
+        _("The dashboard lists all changes to your account: Settings, History of changes."),
+        "",
+    ]
+    return "\n".join(lines)

@@ -4,6 +4,8 @@ import re
 import unicodedata
 from typing import Final
 
+from tumira.core.translation import _
+
 NAME_MAX: Final = 100
 EMAIL_MAX: Final = 254
 PASSWORD_MIN: Final = 8
@@ -46,32 +48,32 @@ def clean_name(text: str) -> str:
 def check_name(name: str) -> str | None:
     """Say what is wrong with a person's or a business's name; None if nothing is."""
     if not name:
-        return "Fill this in."
+        return _("Enter a name.")
     if len(name) > NAME_MAX:
-        return f"At most {NAME_MAX} characters."
+        return _("Use at most {count} characters.").format(count=NAME_MAX)
     if not any(one.isalnum() for one in name):
-        return "Use letters."
+        return _("Use letters or digits.")
     return None
 
 
 def check_email(email: str) -> str | None:
     """Say what is wrong with an e-mail address; None if nothing is."""
     if len(email) > EMAIL_MAX or not _EMAIL.fullmatch(email):
-        return "This is not an e-mail address; write it like name@example.com, or leave it empty."
+        return _("Enter an email address like name@example.com, or leave this empty.")
     return None
 
 
 def check_password(password: str, *about: str) -> str | None:
     """Say what is wrong with a new password, knowing who it is for; None if nothing is."""
     if len(password) < PASSWORD_MIN:
-        return f"At least {PASSWORD_MIN} characters."
+        return _("Enter a password of at least {count} characters.").format(count=PASSWORD_MIN)
     if len(password) > PASSWORD_MAX:
-        return f"At most {PASSWORD_MAX} characters."
+        return _("Use at most {count} characters.").format(count=PASSWORD_MAX)
     plain = _plain(password)
     if plain in _COMMON or len(set(plain)) < 4:  # noqa: PLR2004 - `aaaabbbb` is as easy to guess as `aaaaaaaa`
-        return "This password is easy to guess; choose a longer one, such as three or four words."
+        return _("This password is easy to guess. Choose a longer one, such as three or four words.")
     if any(plain in _plain(one) or _stem(password) == _stem(one) for one in about):
-        return "Do not use your name, business or number as the password."
+        return _("Do not use your name, business or phone number as the password.")
     return None
 
 

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Final
 
 from tumira.core.ids import new_id
+from tumira.core.translation import _
 from tumira.identity import code_rules
 from tumira.identity.code_rules import CodeLimits
 from tumira.identity.passwords import hash_secret
@@ -241,16 +242,19 @@ async def _send(connection: Connection, verification: Verification, new: _Code, 
     )
     if purpose is Purpose.RESET:
         if counts:
-            text = (
-                f"Tumira: {code} is your code to choose a new password. It is valid for {_MINUTES} minutes."
-            )
+            text = _(
+                "Tumira: {code} is your code to choose a new password. It is valid for {minutes} minutes. "
+                "Do not share it."
+            ).format(code=code, minutes=_MINUTES)
             await send_text(connection, phone, text)
         return
-    text = f"Tumira: {code} is your verification code. It is valid for {_MINUTES} minutes."
+    text = _(
+        "Tumira: {code} is your verification code. It is valid for {minutes} minutes. Do not share it."
+    ).format(code=code, minutes=_MINUTES)
     if not counts:
-        text = (
-            "Tumira: somebody, maybe you, tried to sign up with this number. It has an account: "
-            "sign in, or choose a new password with Forgotten password."
+        text = _(
+            "Tumira: Someone tried to sign up with this number, which already has an account. If it was you, "
+            "sign in or choose a new password."
         )
     await send_text(connection, phone, text)
     email = _email_of(verification)
@@ -259,11 +263,13 @@ async def _send(connection: Connection, verification: Verification, new: _Code, 
             connection,
             new_id(_now_ms()),
             email,
-            f"{new.email_code} is your Tumira verification code",
-            f"Your verification code is {new.email_code}. It is valid for {_MINUTES} minutes.\n\n"
-            "Enter it on the page where you signed up to look around in your account. To top up, send or "
-            "create API keys you need the code that we sent to your phone.\n\n"
-            "If you did not sign up, ignore this message.\n",
+            _("{code} is your Tumira verification code").format(code=new.email_code),
+            _(
+                "Your verification code is {code}. It is valid for {minutes} minutes.\n\n"
+                "Enter it on the page where you signed up to look around in your account. To top up, send "
+                "messages or create API keys, you need the code that we sent to your phone.\n\n"
+                "If you did not sign up, ignore this email.\n"
+            ).format(code=new.email_code, minutes=_MINUTES),
             await clock.read_now(connection) + code_rules.LIFETIME,
         )
 
