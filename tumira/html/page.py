@@ -202,7 +202,10 @@ def write_moment(at: datetime) -> str:
 
 
 def write_minute(at: datetime) -> str:
-    return at.astimezone(LOCAL).strftime("%-d %b, %H:%M")
+    """Write local time for a list, without the year where it is this one."""
+    local = at.astimezone(LOCAL)
+    is_this_year = local.year == datetime.now(LOCAL).year
+    return local.strftime("%-d %b, %H:%M" if is_this_year else "%-d %b %Y")
 
 
 def write_clock(at: datetime) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from tumira.accounts.store import SYSTEM
-from tumira.core.ids import AccountId, BatchId, MessageId, first_id, message_bounds
+from tumira.core.ids import AccountId, BatchId, MessageId, UploadId, first_id, message_bounds
 from tumira.postgres.clock import read_now
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
@@ -46,7 +46,9 @@ class BatchDetails(Batch):
     """A batch with its text, which is None once erased."""
 
     body: str | None
-    # Whether it came from a file whose rows have their own texts.
+    # The file that it came from, as long as that is kept, and whether its rows have their own texts.
+    upload_id: UploadId | None
+    file_name: str | None
     has_places: bool
 
 
@@ -65,11 +67,17 @@ class Message:
 
 
 SQL_FIND: Final = Statement(f"""
-SELECT {BATCH_COLUMNS}, body,
-       EXISTS (SELECT FROM upload_chunks WHERE batch_id = %(batch_id)s AND bodies IS NOT NULL) AS has_places
-  FROM batches
- WHERE id = %(batch_id)s
-   AND account_id = %(account_id)s
+SELECT {BATCH_COLUMNS}, body, file.upload_id, file.file_name, coalesce(file.has_places, false) AS has_places
+  FROM (SELECT {BATCH_COLUMNS}, body
+          FROM batches
+         WHERE id = %(batch_id)s
+           AND account_id = %(account_id)s) AS batch
+  LEFT JOIN LATERAL (
+       SELECT u.id AS upload_id, u.file_name, c.bodies IS NOT NULL AS has_places
+         FROM upload_chunks c
+         JOIN uploads u ON u.id = c.upload_id
+        WHERE c.batch_id = batch.id
+       ) AS file ON true
 """)  # noqa: S608 - only constants are put in
 
 

@@ -194,4 +194,9 @@ def _idempotency(token: str, draft: Draft) -> IdempotencyKey:
     # Drafts are compared by what was typed, because its meaning depends on the tariff.
     typed = [draft.recipients, draft.message, draft.reference]
     fingerprint = sha256(json.dumps(typed, separators=(",", ":")).encode()).digest()
-    return IdempotencyKey(f"dashboard:{token}", fingerprint)
+    return IdempotencyKey(write_key(token), fingerprint)
+
+
+def write_key(token: str) -> str:
+    """Write the Idempotency-Key of a token."""
+    return f"dashboard:{token}"

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from tumira.core.translation import mark
+
 # From acceptance; a message that waits longer is not sent any more.
 VALIDITY: Final = timedelta(hours=24)
 # From submission; after it the message is unconfirmed, and a late receipt still counts.
@@ -24,18 +26,20 @@ class Status:
 
 
 MESSAGE_STATUSES: Final = {
-    "queued": Status("Accepted and paid; waits for its turn.", final=False, refund=None),
-    "sending": Status("Being handed to a carrier.", final=False, refund=None),
-    "sent": Status("A carrier took it; its receipt is awaited.", final=False, refund=None),
-    "delivered": Status("The handset has it.", final=True, refund=False),
-    "undelivered": Status("The carrier reports that it did not arrive.", final=True, refund=True),
-    "expired": Status("Its validity ended before it arrived.", final=True, refund=True),
+    "queued": Status(mark("Accepted and paid for. Waiting to be sent."), final=False, refund=None),
+    "sending": Status(mark("Being handed to the carrier."), final=False, refund=None),
+    "sent": Status(
+        mark("Handed to the carrier. Waiting for the delivery receipt."), final=False, refund=None
+    ),
+    "delivered": Status(mark("Received by the phone."), final=True, refund=False),
+    "undelivered": Status(mark("The carrier reported that it was not delivered."), final=True, refund=True),
+    "expired": Status(mark("It could not be delivered in time."), final=True, refund=True),
     "unconfirmed": Status(
-        "A carrier may have it, and no receipt came. The one final status that a late receipt still changes.",
+        mark("The carrier may have it, but no delivery receipt came. A late receipt can still change this."),
         final=True,
         refund=False,
     ),
-    "failed": Status("It could not be handed to a carrier.", final=True, refund=True),
+    "failed": Status(mark("It could not be handed to a carrier."), final=True, refund=True),
 }
 
 # All legal moves. Only `sending` goes back, to be retried; of the final statuses only `unconfirmed` changes,
@@ -56,27 +60,31 @@ MOVES: Final[Mapping[str, frozenset[str]]] = {
 _ONWARD: Final[Mapping[str, str]] = {"queued": "sending", "sending": "sent"}
 
 BATCH_STATUSES: Final = {
-    "queued": "No message has been handed over yet.",
-    "processing": "Some messages are not final yet.",
-    "completed": "Every message is final; at once when no recipient was accepted.",
+    "queued": mark("No message has been handed to a carrier yet."),
+    "processing": mark("Some messages are still in progress."),
+    "completed": mark("Every message has a final status, or no recipient was accepted."),
 }
 
 FAILURE_REASONS: Final = {
-    "UNKNOWN_SUBSCRIBER": "The number is not in use.",
-    "ABSENT_SUBSCRIBER": "The handset was off or out of reach.",
-    "HANDSET_ERROR": "The handset refused it, for example because its memory was full.",
-    "SUBSCRIBER_BARRED": "The network does not let this number receive messages.",
-    "RECIPIENT_BLOCKED": "The recipient does not want such messages.",
-    "VALIDITY_EXPIRED": "The carrier tried until the message's validity ended.",
-    "CARRIER_REJECTED": "The carrier refused it without a reason that fits the others.",
-    "CARRIER_UNAVAILABLE": "No carrier could be reached while the message was valid.",
-    "CARRIER_CONTENT_BLOCKED": "The carrier refused it for its text.",
-    "SENDER_NOT_ALLOWED": "The carrier does not accept the sender's name.",
-    "NO_ROUTE": "No carrier serves the recipient's country.",
-    "QUEUE_EXPIRED": "Its validity ended while it waited here.",
-    "INTERNAL_ERROR": "Something failed on our side.",
-    "UNKNOWN": "The carrier gave no reason.",
+    "UNKNOWN_SUBSCRIBER": mark("The number is not in use."),
+    "ABSENT_SUBSCRIBER": mark("The phone was off or out of coverage."),
+    "HANDSET_ERROR": mark("The phone rejected it, for example because its memory was full."),
+    "SUBSCRIBER_BARRED": mark("The network blocks messages to this number."),
+    "RECIPIENT_BLOCKED": mark("The recipient has blocked these messages."),
+    "VALIDITY_EXPIRED": mark("The carrier could not deliver it in time."),
+    "CARRIER_REJECTED": mark("The carrier refused it without a specific reason."),
+    "CARRIER_UNAVAILABLE": mark("No carrier could be reached in time."),
+    "CARRIER_CONTENT_BLOCKED": mark("The carrier refused the text."),
+    "SENDER_NOT_ALLOWED": mark("The carrier does not accept the sender name."),
+    "NO_ROUTE": mark("No carrier serves this country."),
+    "QUEUE_EXPIRED": mark("It waited too long in our queue."),
+    "INTERNAL_ERROR": mark("Something failed on our side."),
+    "UNKNOWN": mark("The carrier gave no reason."),
 }
+
+
+# The message certainly did not arrive.
+FAILED: Final = ("failed", "undelivered", "expired")
 
 
 def is_final(status: str) -> bool:

@@ -36,6 +36,9 @@ WEEKS_AT_FIRST: Final = 4
 # While the page is not full, the next query reads this many times more weeks.
 _WEEKS_FACTOR: Final = 4
 
+# As much of a text as a list has room for.
+WORDS_MAX: Final = 100
+
 LOWEST: Final = UUID(int=0)
 HIGHEST: Final = HIGHEST_ID
 
@@ -64,8 +67,10 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class FoundBatch(Batch):
-    """A batch, and its message to the searched number, if there was one."""
+    """A batch with the first words of its text, and its message to the searched number, if there was one."""
 
+    # None once the text is erased.
+    words: str | None
     message_id: MessageId | None
     message_status: str | None
 
@@ -82,6 +87,7 @@ class Results:
     stopped_at: datetime | None
 
 
+_WORDS: Final = f"left(body, {WORDS_MAX}) AS words"
 _FITS: Final = "status = ANY(%(statuses)s::text[]) AND refunded >= %(refunded_min)s"
 
 
@@ -101,11 +107,12 @@ class IndexWalk(Struct, frozen=True):
 # of all accounts; and a query over all weeks would pay for each of them.
 @lru_cache(maxsize=1024)
 def _walk(way: IndexWalk, weeks: Sequence[str]) -> Statement:
-    columns = f"{BATCH_COLUMNS}, account_id"
+    columns = f"{BATCH_COLUMNS}, body, account_id"
     together = " UNION ALL ".join(f"SELECT {columns} FROM {week}" for week in weeks)  # noqa: S608 - as below
     return Statement(f"""
-SELECT {BATCH_COLUMNS}, fits, place = %(look_max)s AS is_last
-  FROM (SELECT {columns}, {_FITS} AS fits, row_number() OVER (ORDER BY {way.order}) AS place
+SELECT {BATCH_COLUMNS}, words, fits, place = %(look_max)s AS is_last
+  FROM (SELECT {BATCH_COLUMNS}, account_id, {_WORDS}, {_FITS} AS fits,
+               row_number() OVER (ORDER BY {way.order}) AS place
           FROM ({together}) AS batches
          WHERE {way.stretch}
          ORDER BY {way.order}
@@ -190,8 +197,12 @@ def _fitting(wanted: Search) -> Mapping[str, Any]:
 
 
 def _found(row: asyncpg.Record, sent: SentMessage | None) -> FoundBatch:
-    message = (None, None) if sent is None else (sent.id, sent.status)
-    return FoundBatch(*(row[name] for name in Batch.__slots__), *message)
+    return FoundBatch(
+        **{name: row[name] for name in Batch.__slots__},
+        words=row["words"],
+        message_id=None if sent is None else sent.id,
+        message_status=None if sent is None else sent.status,
+    )
 
 
 def _way(wanted: Search) -> tuple[IndexWalk, Mapping[str, Any]]:
@@ -205,7 +216,8 @@ def _way(wanted: Search) -> tuple[IndexWalk, Mapping[str, Any]]:
 
 
 SQL_BATCHES_OF: Final = Statement(f"""
-SELECT {BATCH_COLUMNS}, {_FITS} AND reference IS NOT DISTINCT FROM coalesce(%(reference)s, reference) AS fits
+SELECT {BATCH_COLUMNS}, {_WORDS},
+       {_FITS} AND reference IS NOT DISTINCT FROM coalesce(%(reference)s, reference) AS fits
   FROM batches
  WHERE id = ANY(%(ids)s::uuid[])
    AND id BETWEEN %(low)s AND %(high)s

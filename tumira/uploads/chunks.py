@@ -103,6 +103,57 @@ async def list_chunks(connection: Connection, upload_id: UploadId) -> Sequence[C
     return [ChunkSummary(*row) for row in await SQL_LIST.rows(connection, upload_id=upload_id)]
 
 
+@dataclass(frozen=True, slots=True)
+class SentFile:
+    """A file of which at least one batch was sent."""
+
+    id: UploadId
+    file_name: str
+    state: str
+    # Of the whole file, those that are not sent yet included.
+    recipients: int
+    # In the order in which they were sent.
+    batch_ids: Sequence[BatchId]
+
+
+SQL_LIST_FILES: Final = Statement("""
+SELECT mine.batch_id, u.id, u.file_name, u.state, u.recipients,
+       ARRAY(SELECT batch_id
+               FROM upload_chunks
+              WHERE upload_id = u.id
+                AND batch_id IS NOT NULL
+              ORDER BY batch_id) AS batch_ids
+  FROM upload_chunks mine
+  JOIN uploads u ON u.id = mine.upload_id
+ WHERE mine.batch_id = ANY(%(batch_ids)s::uuid[])
+   AND u.account_id = %(account_id)s
+""")
+
+
+async def list_files(
+    connection: Connection, account_id: AccountId, batch_ids: Sequence[BatchId]
+) -> Mapping[BatchId, SentFile]:
+    """Return the files that an account's batches came from, as far as they are still kept."""
+    if not batch_ids:
+        return {}
+    rows = await SQL_LIST_FILES.rows(connection, account_id=account_id, batch_ids=batch_ids)
+    return {batch_id: SentFile(*file) for batch_id, *file in rows}
+
+
+SQL_FIND_SENT: Final = Statement("""
+SELECT number, lines, recipients, bodies, cost, by_template, leg_countries, leg_segments, leg_counts
+  FROM upload_chunks
+ WHERE upload_id = %(upload_id)s
+   AND batch_id = %(batch_id)s
+""")
+
+
+async def find_sent(connection: Connection, upload_id: UploadId, batch_id: BatchId) -> Chunk | None:
+    """Return the chunk of a file that became this batch."""
+    row = await SQL_FIND_SENT.row(connection, upload_id=upload_id, batch_id=batch_id)
+    return None if row is None else Chunk(*row)
+
+
 SQL_SUM_PROMISED: Final = Statement("""
 SELECT coalesce(sum(c.cost), 0)
   FROM uploads u

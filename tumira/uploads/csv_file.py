@@ -112,6 +112,12 @@ def name_key(name: str) -> str:
     return " ".join(name.split()).casefold()
 
 
+def find_number_column(columns: Sequence[str]) -> int:
+    """Return the place of the column with the numbers: the first one with such a name, or else the first."""
+    keys = [name_key(column) for column in columns]
+    return next((keys.index(name) for name in NUMBER_NAMES if name in keys), 0)
+
+
 def _decode(data: bytes) -> str:
     for magic, kind in _MAGIC:
         if data.startswith(magic):
@@ -316,8 +322,7 @@ def _lay_out(rows: Sequence[CsvRow]) -> CsvFile:
     if len(body) > ROWS_MAX:
         raise _too_many_rows(rows, 0)
     width = max(len(row.cells) for row in chain((rows[0],), body))
-    keys = [name_key(name) for name in header]
-    number_column = next((keys.index(name) for name in NUMBER_NAMES if name in keys), 0)
+    number_column = find_number_column(header)
     return CsvFile(
         _name_columns(header, width), [_fit(row, width, number_column) for row in body], number_column
     )

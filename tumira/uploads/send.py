@@ -44,7 +44,7 @@ from tumira.sending.limits import over_balance, over_limit, refuse_charge
 from tumira.uploads import chunks
 from tumira.uploads import store as uploads
 from tumira.uploads.chunks import Chunk
-from tumira.uploads.csv_file import NUMBER_NAMES, name_key
+from tumira.uploads.csv_file import find_number_column
 from tumira.uploads.rows import RowCode, RowFault
 from tumira.uploads.store import SENDING, SENT, STOPPED, Upload
 
@@ -79,7 +79,7 @@ class UploadOffer:
 
 
 @dataclass(frozen=True, slots=True)
-class _PricedChunk:
+class PricedChunk:
     """A chunk, priced; messages of one leg have the same country and length."""
 
     quote: Quote
@@ -115,7 +115,7 @@ async def price_rest(connection: Connection, upload: Upload) -> UploadOffer:
     return UploadOffer([*parts.values()], count, sum(costs.values(), Decimal(0)), unreachable, costs)
 
 
-def _price(tariff: Tariff, message: str, chunk: Chunk) -> _PricedChunk:
+def price_chunk(tariff: Tariff, message: str, chunk: Chunk) -> PricedChunk:
     reached = {one.number: one for one in sort_recipients(tariff, CHANNEL, chunk.recipients).accepted}
     texts = chunk.bodies or [message] * len(chunk.recipients)
     lengths = {text: measure(text).segments for text in set(texts)}
@@ -139,7 +139,7 @@ def _price(tariff: Tariff, message: str, chunk: Chunk) -> _PricedChunk:
         Leg(country, prices_usd[leg] * segments, counts[leg]) for (country, segments), leg in places.items()
     ]
     leg_segments = [segments for _, segments in places]
-    return _PricedChunk(
+    return PricedChunk(
         Quote(
             numbers=numbers,
             leg_of=leg_of,
@@ -244,8 +244,8 @@ async def _leave_out(connection: Connection, upload: Upload, chunk: Chunk, polic
     tariff = await get_tariff(connection)
     left = _without(chunk, {fault.line for fault in faults})
     # The agreed cost of the others stands, unless prices have changed; then nothing is sent.
-    before = await asyncio.to_thread(_price, tariff, upload.message, chunk)
-    after = await asyncio.to_thread(_price, tariff, upload.message, left)
+    before = await asyncio.to_thread(price_chunk, tariff, upload.message, chunk)
+    after = await asyncio.to_thread(price_chunk, tariff, upload.message, left)
     saved = before.quote.total_cost - after.quote.total_cost
     left = structs.replace(
         left,
@@ -298,9 +298,8 @@ def _screen(policy: Policy, upload: Upload, chunk: Chunk) -> Sequence[RowFault]:
 
 def _cells(upload: Upload, number: str) -> Sequence[str]:
     """Write the row of a number as far as it is stored, with the number in its column of the download."""
-    keys = [name_key(column) for column in upload.columns]
-    place = next((keys.index(name) for name in NUMBER_NAMES if name in keys), 0)
-    return [number if column == place else "" for column in range(len(keys))]
+    place = find_number_column(upload.columns)
+    return [number if column == place else "" for column in range(len(upload.columns))]
 
 
 def _refuse(account: LockedAccount, cost: Decimal, promised: Decimal, now: datetime) -> Refusal | None:
@@ -327,7 +326,7 @@ async def send_next_chunk(database: Database, after: UploadId) -> UploadId | Non
             chunk = await _leave_out(connection, upload, chunk, policy)
         if chunk is not None and chunk.recipients:
             tariff = await get_tariff(connection)
-            priced = await asyncio.to_thread(_price, tariff, upload.message, chunk)
+            priced = await asyncio.to_thread(price_chunk, tariff, upload.message, chunk)
             problem = await _send(connection, upload, chunk, priced)
             if problem is not None:
                 await uploads.mark_stopped(connection, upload.id, problem)
@@ -336,7 +335,7 @@ async def send_next_chunk(database: Database, after: UploadId) -> UploadId | Non
         return upload.id
 
 
-async def _send(connection: Connection, upload: Upload, chunk: Chunk, priced: _PricedChunk) -> str | None:
+async def _send(connection: Connection, upload: Upload, chunk: Chunk, priced: PricedChunk) -> str | None:
     """Send one chunk of a locked file, or return a sentence that says why not."""
     cost = priced.quote.total_cost
     if priced.unreachable or cost != chunk.cost:

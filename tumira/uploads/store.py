@@ -156,6 +156,17 @@ async def list_recent(connection: Connection, account_id: AccountId, count_max: 
     ]
 
 
+SQL_LIST_STOPPED: Final = Statement(
+    _UPLOAD + "WHERE account_id = %(account_id)s AND state = 'stopped' ORDER BY id DESC LIMIT %(count_max)s"
+)
+
+
+async def list_stopped(connection: Connection, account_id: AccountId, count_max: int) -> Sequence[Upload]:
+    """Return an account's files whose sending stopped half-way, the newest first."""
+    rows = await SQL_LIST_STOPPED.rows(connection, account_id=account_id, count_max=count_max)
+    return [Upload(*row) for row in rows]
+
+
 # Locked until commit, so that no two workers send the same chunk; a crash releases the lock.
 SQL_CLAIM: Final = Statement(
     _UPLOAD

@@ -1,4 +1,4 @@
-"""Batches and messages: search, progress, one message's timeline, and downloads."""
+"""Batches and messages: search, progress, one message's history, and downloads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +14,7 @@ from starlette.routing import Route
 from tumira.core import money
 from tumira.core.days import local_day, local_midnight
 from tumira.core.ids import BATCH, MESSAGE, BatchId, MessageId, first_id, write_id
+from tumira.core.translation import _, mark
 from tumira.dashboard.downloads import ROWS_MAX, Row, download_list
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.delivery.store import timeline as timelines
@@ -24,28 +25,32 @@ from tumira.postgres.connection import Connection
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.phone_numbers import read_phone
 from tumira.pricing.store import get_tariff
-from tumira.sending import batches
+from tumira.sending import batches, resend
 from tumira.sending import search as search_batches
 from tumira.sending.batches import BatchDetails, Message
-from tumira.sending.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES, TEXT_KEPT, is_final
+from tumira.sending.lifecycle import FAILED, FAILURE_REASONS, MESSAGE_STATUSES, TEXT_KEPT, is_final
 from tumira.sending.search import HIGHEST, LOWEST, BatchFilter, FoundBatch, Search
+from tumira.uploads.entries import list_entries
 
 BATCHES: Final = "/dashboard/batches"
 MESSAGES: Final = "/dashboard/messages"
 
-PAGE: Final = 50
+PAGE: Final = 25
 MESSAGES_PAGE: Final = 100
 
 # What carriers report before a message has ended.
 ON_ITS_WAY: Final = frozenset({"ENROUTE", "ACCEPTD", "UNKNOWN"})
 
 STATUSES: Final = (
-    ("", "any"),
-    (BatchFilter.QUEUED, "queued"),
-    (BatchFilter.PROCESSING, "processing"),
-    (BatchFilter.COMPLETED, "completed"),
-    (BatchFilter.REFUNDED, "with refunds"),
+    ("", mark("any")),
+    (BatchFilter.QUEUED, mark("queued")),
+    (BatchFilter.PROCESSING, mark("processing")),
+    (BatchFilter.COMPLETED, mark("completed")),
+    (BatchFilter.REFUNDED, mark("with refunds")),
 )
+
+_NO_BATCH: Final = mark("This batch does not exist or is no longer kept")
+_NO_MESSAGE: Final = mark("This message does not exist or is no longer kept")
 
 # The width of the bar in its units, and the narrowest share that can still be seen.
 _BAR: Final = 1000
@@ -101,7 +106,7 @@ class BatchSearchForm(PeriodForm):
         """Return what to look for; None if something is wrong with the form."""
         number = read_phone(tariff, self.number.data) if self.number.data else None
         if self.number.data and number is None:
-            self.faults["number"] = "Write the number with its country code, like +263 77 120 0001."
+            self.faults["number"] = _("Enter a full number, for example 0771200001 or +263 77 120 0001.")
         if self.faults:
             return None
         first, last = self.from_.data, self.to.data
@@ -117,23 +122,27 @@ class BatchSearchForm(PeriodForm):
 async def show_batches(session: CustomerSession) -> Response:
     asked = BatchSearchForm.parse_query(session.request)
     before = read_query_id(session.request, BATCH, "before")
-    results = None
+    found = None
     async with session.database.connection() as connection:
         search = asked.search(await get_tariff(connection))
         if search is not None:
             search = replace(search, before=min(search.before, before or HIGHEST))
-            results = await search_batches.search(connection, session.account_id, search, PAGE)
-    older = None if results is None or results.older is None else write_id(BATCH, results.older)
+            found = await list_entries(
+                connection, session.account_id, search, PAGE, is_filtered=not asked.is_plain
+            )
+    older = None if found is None or found.older is None else write_id(BATCH, found.older)
     return session.page(
         "batches.html.jinja",
         422 if asked.faults else 200,
         asked=asked,
         number=None if search is None else search.number,
-        results=results,
+        found=found,
+        is_open=found is not None and any(entry.is_open for entry in found.entries),
         is_first=before is None,
+        here_path=asked.path(BATCHES, **({} if before is None else {"before": write_id(BATCH, before)})),
         pages=asked.pages(BATCHES, older),
         rows_max=ROWS_MAX,
-        statuses=STATUSES,
+        statuses=[(value, _(name)) for value, name in STATUSES],
     )
 
 
@@ -155,27 +164,40 @@ def shares(counts: Mapping[str, int]) -> Sequence[tuple[str, int, int]]:
     return [(status, start, width) for (status, width), start in zip(widths.items(), starts, strict=False)]
 
 
-async def _find_batch(session: CustomerSession, connection: Connection) -> BatchDetails:
-    batch_id = BatchId(read_path_id(session.request, BATCH, "There is no such batch"))
+async def find_batch(session: CustomerSession, connection: Connection) -> BatchDetails:
+    batch_id = BatchId(read_path_id(session.request, BATCH, _(_NO_BATCH)))
     batch = await batches.find(connection, session.account_id, batch_id)
     if batch is None:
-        raise HTTPException(404, "There is no such batch, or it is no longer kept")
+        raise HTTPException(404, _(_NO_BATCH))
     return batch
+
+
+def batch_path(batch_id: BatchId) -> str:
+    return f"{BATCHES}/{write_id(BATCH, batch_id)}"
 
 
 async def _progress(session: CustomerSession) -> dict[str, Any]:
     async with session.database.connection() as connection:
-        batch = await _find_batch(session, connection)
+        batch = await find_batch(session, connection)
         counts = await batches.count_messages(connection, session.account_id, batch.id)
+        failed = sum(counts[status] for status in FAILED)
+        resent, can_resend = None, False
+        if failed and batch.completed_at is not None:
+            resent = await resend.find_resent(connection, session.account_id, batch.id)
+            draft = await resend.find_draft(connection, session.account_id, batch)
+            can_resend = resent is None and draft is not None
     # The messages are read after the batch and may have gone on since; all figures are counted from them.
     pending = sum(count for status, count in counts.items() if not is_final(status))
     return {
         "batch": batch,
-        "here_path": f"{BATCHES}/{write_id(BATCH, batch.id)}",
+        "here_path": batch_path(batch.id),
         "counts": counts,
         "shares": shares(counts),
         "ended": batch.recipients - pending,
         "statuses": MESSAGE_STATUSES,
+        "failed": failed,
+        "resent": resent,
+        "can_resend": can_resend,
     }
 
 
@@ -188,7 +210,7 @@ async def show_batch(session: CustomerSession) -> Response:
     batch: BatchDetails = progress["batch"]
     status = session.request.query_params.get("status") or None
     if status is not None and status not in MESSAGE_STATUSES:
-        raise HTTPException(404, "There is no such status")
+        raise HTTPException(404, _("There is no such status"))
     after = read_query_id(session.request, MESSAGE, "after")
     async with session.database.connection() as connection:
         messages, is_more = await batches.list_messages(
@@ -214,12 +236,12 @@ async def show_batch(session: CustomerSession) -> Response:
 
 
 async def show_message(session: CustomerSession) -> Response:
-    message_id = MessageId(read_path_id(session.request, MESSAGE, "There is no such message"))
+    message_id = MessageId(read_path_id(session.request, MESSAGE, _(_NO_MESSAGE)))
     async with session.database.connection() as connection:
         message = await timelines.read_for(connection, session.account_id, message_id)
         tariff = await get_tariff(connection)
     if message is None:
-        raise HTTPException(404, "There is no such message, or it is no longer kept")
+        raise HTTPException(404, _(_NO_MESSAGE))
     return session.page(
         "message.html.jinja",
         message=message,
@@ -255,7 +277,7 @@ async def download_batches(session: CustomerSession) -> Response:
     async with session.database.connection() as connection:
         search = BatchSearchForm.parse_query(session.request).search(await get_tariff(connection))
     if search is None:
-        raise HTTPException(422, "This search cannot be read; go back and change it")
+        raise HTTPException(422, _("This search is not valid. Go back and change it"))
 
     async def read(before: UUID | None, count_max: int) -> tuple[Sequence[Row], UUID | None]:
         further = search if before is None else replace(search, before=before)
@@ -269,14 +291,14 @@ async def download_batches(session: CustomerSession) -> Response:
 
 async def download_messages(session: CustomerSession) -> Response:
     async with session.database.connection() as connection:
-        batch = await _find_batch(session, connection)
+        batch = await find_batch(session, connection)
 
     async def read(after: MessageId | None, count_max: int) -> tuple[Sequence[Row], MessageId | None]:
         async with session.database.connection() as connection:
             messages, is_more = await batches.list_messages(
                 connection, session.account_id, batch.id, count_max, after=after
             )
-        return [_message_row(message) for message in messages], messages[-1].id if is_more else None
+        return [message_row(message) for message in messages], messages[-1].id if is_more else None
 
     return download_list(session, f"{write_id(BATCH, batch.id)}.csv", MESSAGE_COLUMNS, read)
 
@@ -300,7 +322,7 @@ def _batch_row(found: FoundBatch, number: str | None) -> Row:
     )
 
 
-def _message_row(message: Message) -> Row:
+def message_row(message: Message) -> Row:
     return (
         write_id(MESSAGE, message.id),
         message.recipient,

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.core import histogram
+from tumira.core.translation import mark
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.latency import LatencyStep, NetworkEnds, NetworkTimes, Windows
@@ -37,10 +38,10 @@ _FINAL: Final = [status for status in lifecycle.MESSAGE_STATUSES if lifecycle.is
 # The place of what is usual among the windows.
 _AS_USUAL: Final = len(HOURS)
 
-NORMAL: Final = "Normal"
-SLOWER: Final = "Slower than usual"
-FEWER: Final = "Fewer delivered than usual"
-TOO_FEW: Final = "Too few messages to say"
+NORMAL: Final = mark("Normal")
+SLOWER: Final = mark("Slower than usual")
+FEWER: Final = mark("Fewer delivered than usual")
+TOO_FEW: Final = mark("Too few messages")
 
 Key = tuple[str, str]
 

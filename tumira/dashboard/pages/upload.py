@@ -13,12 +13,12 @@ from tumira.core import money
 from tumira.core.errors import ServiceUnavailable, ValidationFailed
 from tumira.core.ids import UPLOAD, UploadId, write_id
 from tumira.dashboard.downloads import Row, download_list
+from tumira.dashboard.pages import sent_file
 from tumira.dashboard.refusal_words import say_refusal
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.form_body import FILE_BYTES_MAX, FormBody, read_upload
 from tumira.html.forms import Faults, Form, TextField, at_most, read_path_id
 from tumira.html.redirect import redirect
-from tumira.postgres.connection import Connection
 from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.quote import REFERENCE_MAX
 from tumira.pricing.store import get_tariff
@@ -31,7 +31,6 @@ from tumira.uploads.check_file import Busy, Pending, Unfinished
 from tumira.uploads.check_rows import BadFile, BadMessage, Wanted
 from tumira.uploads.checks import FileCheck
 from tumira.uploads.csv_file import NUMBER_NAMES, ROWS_MAX, name_key
-from tumira.uploads.rows import RowCode, RowFault
 from tumira.uploads.send import Begun, Changed, NoLongerAllowed
 from tumira.uploads.store import CHECKED, SENDING, SENT, STOPPED, Upload
 
@@ -171,7 +170,7 @@ async def show(session: CustomerSession) -> Response:
         return session.page("upload_checking.html.jinja", **_checking(upload))
     if upload.state == CHECKED:
         return await _verdict(session, upload)
-    return session.page("upload_sent.html.jinja", **await _progress(session, upload))
+    return await sent_file.show_sent(session, upload)
 
 
 async def _verdict(session: CustomerSession, upload: Upload) -> Response:
@@ -216,7 +215,7 @@ async def _confirmation(
         offer = await send.price_rest(connection, upload)
         first = await upload_chunks.find_next_good(connection, upload.id, 0)
         samples = await upload_chunks.list_good(connection, upload.id, first or 0, SAMPLES)
-        refused = await _list_refused(connection, upload)
+        refused = await sent_file.list_refused(connection, upload)
         tariff = await get_tariff(connection)
     faults = faults or {}
     if offer.unreachable:
@@ -286,7 +285,7 @@ async def show_progress(session: CustomerSession) -> Response:
             problem=None,
             is_over=True,
         )
-    return session.services.templates.page("upload_progress.html.jinja", **await _progress(session, upload))
+    return await sent_file.show_progress(session, upload)
 
 
 def _checking(check: FileCheck) -> Mapping[str, Any]:
@@ -299,33 +298,6 @@ def _checking(check: FileCheck) -> Mapping[str, Any]:
         "problem": problem,
         "is_over": problem is not None,
     }
-
-
-async def _progress(session: CustomerSession, upload: Upload) -> Mapping[str, Any]:
-    async with session.database.connection() as connection:
-        refused = await _list_refused(connection, upload)
-        chunks = await upload_chunks.list_chunks(connection, upload.id)
-        counts = await uploads.count_faults(connection, upload.id)
-    left = [chunk for chunk in chunks if chunk.batch_id is None]
-    return {
-        "upload": upload,
-        "here_path": _path(upload.id),
-        "state": _STATES[upload.state],
-        "is_sending": upload.state == SENDING,
-        "chunks": chunks,
-        "handed": upload.recipients - sum(chunk.count for chunk in left),
-        "paid": sum((chunk.cost for chunk in chunks if chunk.batch_id is not None), Decimal(0)),
-        "left_cost": sum((chunk.cost for chunk in left), Decimal(0)),
-        "bad": sum(counts.values()),
-        "refused": refused,
-    }
-
-
-async def _list_refused(connection: Connection, upload: Upload) -> Sequence[RowFault]:
-    """Return rows that were refused after the check; reading them takes nothing where there are none."""
-    if not upload.refused:
-        return []
-    return await uploads.list_faults(connection, upload.id, PAGE, code=RowCode.NO_LONGER_ALLOWED.value)
 
 
 async def download(session: CustomerSession) -> Response:
