@@ -114,7 +114,7 @@ def test_every_movement_is_told_in_words_with_the_balance_after_it(customer: Own
     assert lines == [
         "Adjustment by the operator Paid twice \u2212US$1.50 US$103.44",
         "Top-up by paynow +US$5.00 US$104.94",
-        (f"Refund of a message to {ONE} The handset was off or out of reach. +US$0.04 US$99.94"),
+        (f"Refund of a message to {ONE} The phone was off or out of coverage. +US$0.04 US$99.94"),
         "Batch to 1 recipient \u2212US$0.04 US$99.90",
         "Batch to 2 recipients Reference order-7 \u2212US$0.06 US$99.94",
         "Adjustment by the operator Opening balance +US$100.00 US$100.00",
@@ -128,7 +128,7 @@ def test_every_movement_is_told_in_words_with_the_balance_after_it(customer: Own
 
 def test_what_has_no_reason_or_is_no_longer_kept_is_said_to_be_so(customer: Owner) -> None:
     customer.refund(customer.send(), None)
-    assert "The carrier reports that it did not arrive." in customer.lines()[0]
+    assert "The carrier reported that it was not delivered." in customer.lines()[0]
     customer.fill(1)
     (row,) = customer.service.sql(
         "SELECT batch_id FROM transfers WHERE account_id = $1 ORDER BY id DESC LIMIT 1", customer.caller.id
@@ -153,7 +153,7 @@ def test_movements_come_fifty_a_page_with_their_balances(customer: Owner) -> Non
     expected = [Decimal(220) - place * Decimal("0.01") for place in range(121)]
     assert shown == [f"US${amount:,.2f}" for amount in [*expected[::-1], Decimal(100)]]
     assert link(customer.page(LEDGER, before="1"), "Newest") == LEDGER
-    assert "There are no older entries." in words(customer.page(LEDGER, before="1"))
+    assert "There is nothing older." in words(customer.page(LEDGER, before="1"))
 
 
 def test_filters_show_the_running_balance_of_all_movements(customer: Owner) -> None:
@@ -238,7 +238,7 @@ def test_movements_are_downloaded_with_their_balances_piece_by_piece(customer: O
     assert (sent["kind"], sent["batch_id"], sent["reference"]) == ("sends", batch_id, "order-7")
     assert (sent["paid_usd"], sent["received_usd"]) == ("0.0400", "")
     assert (returned["kind"], returned["message_id"], returned["number"]) == ("refunds", message_id, ONE)
-    assert returned["reason"] == "No carrier serves the recipient's country."
+    assert returned["reason"] == "No carrier serves this country."
     assert (topped_up["kind"], topped_up["note"]) == ("top-ups", "paynow")
     filtered = customer.rows(kind="adjustments")
     assert [row["note"] for row in filtered] == ["for many", "Opening balance"]

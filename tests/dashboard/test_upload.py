@@ -114,16 +114,15 @@ def test_what_was_confirmed_is_sent_and_its_progress_shown(customer: Uploader) -
     assert goes_to(customer.confirm(path)) == path
 
     waiting = customer.page(path)
-    assert "0 of 1,200 messages submitted." in words(waiting)
+    assert "0 of 1,200 messages sent, 0 done." in words(waiting)
     assert 'http-equiv="refresh"' in waiting
     customer.service.run(send_next_chunk, BEFORE_ALL)
     fragment = customer.ask(f"{path}/progress")
-    assert 'value="1000"' in fragment.text
+    assert "1,000 of 1,200 messages sent, 0 done." in words(fragment.text)
     assert 'data-part="open"' in fragment.text
     customer.service.run(send_everything)
     done = customer.page(path)
-    assert "1,200 of 1,200 messages submitted: all of them are on their way." in words(done)
-    assert "refresh" not in done
+    assert "1,200 of 1,200 messages sent, 0 done." in words(done)
     links = re.findall(r"/dashboard/batches/(bat_\w+)", done)
     assert len(links) == 2
     for link in links:
@@ -169,7 +168,7 @@ def test_a_file_that_was_stopped_says_why_and_is_resumed_with_one_press(customer
     customer.set("suspended_at = now()")
     customer.service.run(send_everything)
     page = customer.page(path)
-    assert "The account was suspended." in words(page)
+    assert "Your account was suspended." in words(page)
     assert "<button>Resume</button>" in page
     customer.set("suspended_at = NULL")
     agreed = _AGREED.search(page)
@@ -337,6 +336,6 @@ def test_rows_that_are_no_longer_allowed_are_shown_before_and_after_the_send(cus
     block("Dear Person 2, your parcel is here.")
     customer.service.run(send_everything)
     done = customer.page(path)
-    assert "2 of 2 messages submitted: all of them are on their way." in words(done)
+    assert "2 of 2 messages sent, 0 done." in words(done)
     assert "2 rows are not sent and cost nothing." in words(done)
     assert "Row 4 +263771200002" in words(done)

@@ -126,10 +126,10 @@ def test_the_words_and_the_table_say_what_the_picture_shows() -> None:
     plot = bars(days, TODAY)
     assert [one.title for one in plot.columns] == [
         "12 Nov: Unconfirmed 1",
-        "16 Nov: Delivered 1,200 · Failed 3 · On the way 40",
+        "16 Nov: Delivered 1,200 · Failed 3 · In progress 40",
     ]
     assert plot.summary == "1,244 messages in the last 30 days. Busiest day: 16 Nov, with 1,243."
-    assert plot.heads == ["Day", "Messages", "Delivered", "Failed", "Unconfirmed", "On the way"]
+    assert plot.heads == ["Day", "Messages", "Delivered", "Failed", "Unconfirmed", "In progress"]
     assert plot.rows == [
         ("16 Nov", ["1,243", "1,200", "3", "0", "40"]),
         ("12 Nov", ["1", "0", "0", "1", "0"]),

@@ -336,15 +336,15 @@ async def test_another_price_than_was_agreed_to_sends_nothing(world: World) -> N
 
 STOPS: Final = {
     "UPDATE accounts SET suspended_at = now()": (
-        "The account was suspended.",
+        "Your account was suspended.",
         "UPDATE accounts SET suspended_at = NULL",
     ),
     "UPDATE accounts SET balance = 0.01": (
-        "The next 10 messages cost US$0.40 and the balance is US$0.01. Top up",
+        "The next 10 messages cost US$0.40, but your balance is US$0.01. Top up",
         "UPDATE accounts SET balance = 999.60",
     ),
     "UPDATE accounts SET daily_limit = 0.60": (
-        "more than the limit for a day",
+        "would exceed your daily limit",
         "UPDATE accounts SET daily_limit = NULL",
     ),
     "UPDATE prices SET price_usd = 0.05 WHERE country = 'ZW' AND status = 'active'": (

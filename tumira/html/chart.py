@@ -14,7 +14,7 @@ KINDS: Final = {
     "delivered": mark("Delivered"),
     "failed": mark("Failed"),
     "unconfirmed": mark("Unconfirmed"),
-    "waiting": mark("On the way"),
+    "waiting": mark("In progress"),
 }
 
 _LABEL_EVERY: Final = 7

@@ -31,6 +31,7 @@ from tumira.core.errors import (
     SpendLimitReached,
 )
 from tumira.core.ids import AccountId, UploadId
+from tumira.core.translation import _, mark
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import BUSY, Database
 from tumira.pricing.destinations import PriceStatus, Tariff, sort_recipients
@@ -50,10 +51,9 @@ from tumira.uploads.store import SENDING, SENT, STOPPED, Upload
 
 ACCOUNT_WAIT_MS: Final = 5_000
 
-_BLOCKED: Final = "The operator has blocked this text since the file was checked."
-_NOT_ALLOWED: Final = (
-    "The text is marketing, which is not carried. The template that allowed it has been removed since the "
-    "file was checked."
+_BLOCKED: Final = mark("This text has been blocked since the file was checked.")
+_NOT_ALLOWED: Final = mark(
+    "This text is marketing, and the template that allowed it has been removed since the file was checked."
 )
 
 
@@ -196,7 +196,7 @@ async def _confirm(connection: Connection, upload: Upload, agreed: Decimal) -> B
     if offer.unreachable or not offer.count or offer.total_cost != agreed:
         return Changed()
     account = await accounts.lock(connection, upload.account_id)
-    _, facts = await lookups.read(connection, [], [])
+    _calls, facts = await lookups.read(connection, [], [])
     # The cost of other confirmed files counts as spent, or each of them would stop half-way.
     promised = await chunks.sum_promised(connection, upload.account_id)
     refusal = _refuse(account, offer.total_cost, promised, facts.now)
@@ -339,11 +339,13 @@ async def _send(connection: Connection, upload: Upload, chunk: Chunk, priced: Pr
     """Send one chunk of a locked file, or return a sentence that says why not."""
     cost = priced.quote.total_cost
     if priced.unreachable or cost != chunk.cost:
-        return "The prices have changed since you confirmed. Press Resume to see what the rest costs now."
+        return _(
+            "The prices have changed since you confirmed. Press Resume to see the new price of the rest."
+        )
     await connection.execute(f"SET LOCAL lock_timeout = {ACCOUNT_WAIT_MS}")
     account = await accounts.lock(connection, upload.account_id)
     # Read under the account's lock: the turns of its messages follow those of its last ones.
-    _, facts = await lookups.read(connection, [], [account.id])
+    _calls, facts = await lookups.read(connection, [], [account.id])
     refusal = refuse_charge(account, cost, facts.now)
     if refusal is not None:
         return _say(refusal, len(chunk.recipients))
@@ -367,23 +369,25 @@ def _say(refusal: Refusal, count: int) -> str:
     detail = refusal.details[0] if refusal.details else {}
     match refusal:
         case AccountSuspended():
-            return "The account was suspended. Ask the operator why, and press Resume when it may send again."
+            return _("Your account was suspended. Contact support, and press Resume when it is active again.")
         case InsufficientBalance():
-            return (
-                f"The next {count:,} messages cost {_usd(detail['required'])} and the balance is "
-                f"{_usd(detail['available'])}. Top up, and press Resume."
+            return _(
+                "The next {count} messages cost {required}, but your balance is {available}. Top up, then "
+                "press Resume."
+            ).format(
+                count=f"{count:,}", required=_usd(detail["required"]), available=_usd(detail["available"])
             )
         case SpendLimitReached() if "call_limit" in detail:
-            return (
-                f"The next {count:,} messages cost {_usd(detail['required'])}, more than the limit "
-                "for a call. Raise it, and press Resume."
-            )
+            return _(
+                "The next {count} messages cost {required}, more than your limit per send. Raise the limit "
+                "in the settings, then press Resume."
+            ).format(count=f"{count:,}", required=_usd(detail["required"]))
         case SpendLimitReached():
-            return (
-                f"With the next {count:,} messages more than the limit for a day would be spent. Raise the "
-                "limit or wait until midnight, and press Resume."
-            )
-    return f"{refusal.message} Press Resume to try again."
+            return _(
+                "The next {count} messages would exceed your daily limit. Raise the limit in the settings or "
+                "wait until midnight, then press Resume."
+            ).format(count=f"{count:,}")
+    return _("{problem} Press Resume to try again.").format(problem=refusal.message)
 
 
 def _usd(amount: str) -> str:
