@@ -102,6 +102,7 @@ def test_a_search_finds_by_number_reference_status_and_dates_together(customer: 
     yesterday, tomorrow = str(today - timedelta(days=1)), str(today + timedelta(days=1))
     for query, expected in (
         ({"number": " 00263 77-120 0001"}, [delivered, queued]),
+        ({"number": "077 120 0001"}, [delivered, queued]),
         ({"number": two, "status": "refunded"}, [refunded]),
         ({"number": ONE, "reference": "a", "status": "queued"}, [queued]),
         ({"reference": " b & c "}, [refunded]),
@@ -148,7 +149,7 @@ def test_a_search_by_number_leads_to_its_message(customer: Sender) -> None:
 def test_whatever_is_in_the_address_the_page_answers_and_says_why_beside_the_field(customer: Sender) -> None:
     batch_id = customer.send()
     for query, name in (
-        ({"number": "0771200001"}, "number"),
+        ({"number": "077120000"}, "number"),
         ({"status": "lost"}, "status"),
         ({"to": "9999-12-31"}, "to"),
         ({"from": "2026-11-16", "to": "2026-11-15"}, "to"),

@@ -23,7 +23,7 @@ from tumira.html.forms import Choice, PeriodForm, TextField, read_path_id, read_
 from tumira.html.page import write_machine_time
 from tumira.postgres.connection import Connection
 from tumira.pricing.destinations import Tariff
-from tumira.pricing.phone_numbers import read_phone
+from tumira.pricing.phone_numbers import country_of, read_phone
 from tumira.pricing.store import get_tariff
 from tumira.sending import batches, resend
 from tumira.sending import search as search_batches
@@ -102,9 +102,13 @@ class BatchSearchForm(PeriodForm):
         ["", *BatchFilter], clean=lambda text: "" if text.strip() == BatchFilter.ANY else text.strip()
     )
 
-    def search(self, tariff: Tariff) -> Search | None:
-        """Return what to look for; None if something is wrong with the form."""
-        number = read_phone(tariff, self.number.data) if self.number.data else None
+    def search(self, tariff: Tariff, phone: str) -> Search | None:
+        """Return what to look for; None if something is wrong with the form.
+
+        Local numbers are completed for the country of the account's own number.
+        """
+        home = country_of(tariff, phone)
+        number = read_phone(tariff, self.number.data, home) if self.number.data else None
         if self.number.data and number is None:
             self.faults["number"] = _("Enter a full number, for example 0771200001 or +263 77 120 0001.")
         if self.faults:
@@ -124,7 +128,7 @@ async def show_batches(session: CustomerSession) -> Response:
     before = read_query_id(session.request, BATCH, "before")
     found = None
     async with session.database.connection() as connection:
-        search = asked.search(await get_tariff(connection))
+        search = asked.search(await get_tariff(connection), session.customer.phone)
         if search is not None:
             search = replace(search, before=min(search.before, before or HIGHEST))
             found = await list_entries(
@@ -275,7 +279,8 @@ def told(message: Timeline) -> Sequence[TimelineEntry]:
 
 async def download_batches(session: CustomerSession) -> Response:
     async with session.database.connection() as connection:
-        search = BatchSearchForm.parse_query(session.request).search(await get_tariff(connection))
+        tariff = await get_tariff(connection)
+        search = BatchSearchForm.parse_query(session.request).search(tariff, session.customer.phone)
     if search is None:
         raise HTTPException(422, _("This search is not valid. Go back and change it"))
 
