@@ -1,4 +1,4 @@
-"""Checks docstrings, log messages, pages and docs for questions, banned words, long lines and lost files.
+"""Checks docstrings, log messages, texts of pages and docs for questions, banned words, long lines, lost files.
 
 `python scripts/plain_english.py [PATH...]` checks the given files and folders, or everything.
 """
@@ -30,6 +30,7 @@ _NAMED_FILE: Final = re.compile(r"`((?:[a-z_]+/)+(?:[a-z0-9_]+\.(?:py|md|sh|toml
 _NAMED_CODE: Final = re.compile(r"`((?:[a-z_0-9]+\.)+[A-Za-z_]\w*(?:\.[a-z_]\w*)?)(?:\(\))?`")
 _LINK: Final = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 _LOG_METHODS: Final = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
+_MARKS: Final = frozenset({"_", "mark", "ngettext"})
 _DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -90,15 +91,17 @@ def _texts(path: Path) -> Iterator[tuple[int, str, bool]]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, _DOCUMENTED) and (docstring := ast.get_docstring(node, clean=False)) is not None:
             yield node.body[0].lineno, docstring, True
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in _LOG_METHODS
-            and node.args
-            and isinstance(node.args[0], ast.Constant)
-            and isinstance(node.args[0].value, str)
-        ):
-            yield node.lineno, node.args[0].value, False
+        if isinstance(node, ast.Call) and _is_said(node.func):
+            for argument in node.args:
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                    yield argument.lineno, argument.value, False
+
+
+def _is_said(function: ast.expr) -> bool:
+    """Tell whether a call logs its argument, or marks it as a text of a page."""
+    if isinstance(function, ast.Attribute):
+        return function.attr in _LOG_METHODS
+    return isinstance(function, ast.Name) and function.id in _MARKS
 
 
 def _prose(source: str) -> str:
