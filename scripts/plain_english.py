@@ -1,4 +1,4 @@
-"""Checks docstrings, log messages, texts of pages and docs for questions, banned words, long lines, lost files.
+"""Checks docstrings, log messages, texts of pages and docs for questions, banned words and lost files.
 
 `python scripts/plain_english.py [PATH...]` checks the given files and folders, or everything.
 """
