@@ -253,7 +253,7 @@ async def _send(connection: Connection, verification: Verification, new: _Code, 
     ).format(code=code, minutes=_MINUTES)
     if not counts:
         text = _(
-            "Tumira: Someone tried to sign up with this number, which already has an account. If it was you, "
+            "Tumira: A sign-up with this number was tried, but it already has an account. If it was you, "
             "sign in or choose a new password."
         )
     await send_text(connection, phone, text)
