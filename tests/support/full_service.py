@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final
+from uuid import UUID
 
 from tests.support.identity.operators import OperatorBrowser, new_operator
 from tests.support.identity.people import Person, run_behind_proxy, sign_up
@@ -26,6 +27,7 @@ from tumira.core.ids import (
     EndpointId,
     EventId,
     TopUpId,
+    UploadId,
     new_id,
     read_id,
     write_id,
@@ -50,6 +52,7 @@ from tumira.topups.states import (
     StillPending,
 )
 from tumira.topups.store import NewTopUp
+from tumira.uploads.send import send_next_chunk
 from tumira.webhooks import attempts
 from tumira.webhooks.attempts import Attempt
 
@@ -104,6 +107,7 @@ def run_full_service(server_url: str) -> Iterator[FullService]:
             **_add_refusal(service, account_id),
             **_add_endpoints(service, person),
             **_add_upload(person),
+            **_add_results(service, person),
         }
         add_receipts(service)
         _add_system(service)
@@ -341,6 +345,34 @@ def _add_upload(person: Person) -> dict[str, str]:
     upload_id = read_id(UPLOAD, path.rpartition("/")[2])
     assert upload_id is not None
     return {"upload": write_id(UPLOAD, upload_id)}
+
+
+def _add_results(service: Service, person: Person) -> dict[str, str]:
+    """Add a batch and a file that are completed, with some failures each."""
+    rows = [f"+2637713{place:05},Person {place}" for place in range(1200)]
+    checked = person.browser.post(
+        "/dashboard/upload",
+        data={"message": "Dear {name}, your parcel is at the desk. Collect it by Friday."},
+        files={"file": (f"{LONG}.csv", "\n".join(["to,name", *rows, "12,Nobody"]).encode(), "text/csv")},
+    )
+    path = checked.headers["location"]
+    sent = person.browser.post(f"{path}/send", data={"agreed": "48.0000"})
+    assert sent.headers["location"] == path, sent.text
+    for _ in range(2):
+        service.run(send_next_chunk, UploadId(UUID(int=0)))
+    ended = service.sql(
+        "UPDATE batches SET status = 'completed', pending = 0, completed_at = now()"
+        " WHERE id IN (SELECT id FROM batches WHERE account_id = $1 ORDER BY id DESC LIMIT 3) RETURNING id",
+        account_of(service, person),
+    )
+    ids = sorted(row["id"] for row in ended)
+    service.sql(
+        "UPDATE messages SET failure_reason = CASE WHEN recipient LIKE '%7' THEN 'ABSENT_SUBSCRIBER' END,"
+        " status = CASE WHEN recipient LIKE '%7' THEN 'undelivered' ELSE 'delivered' END"
+        " WHERE batch_id = ANY($1::uuid[])",
+        ids,
+    )
+    return {"failed": write_id(BATCH, ids[0]), "sent": path.rpartition("/")[2]}
 
 
 def _add_system(service: Service) -> None:
