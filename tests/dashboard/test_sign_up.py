@@ -136,21 +136,20 @@ def test_who_enters_the_code_has_an_account_and_is_signed_in(service: Service) -
     assert not is_signed_in(thief)
 
 
-@pytest.mark.parametrize("typed", ["0{}", "{}", "(0){}", "27{}", "00 27 {}", "+27 (0){}"])
-def test_a_local_number_is_completed_for_the_chosen_country(service: Service, typed: str) -> None:
+def test_a_local_number_is_completed_for_the_chosen_country(service: Service) -> None:
     phone = new_phone()
     national = f"{phone[3:5]}-{phone[5:8]}\xa0{phone[8:]}"
     browser = new_browser(service)
-    answer = begin_sign_up(browser, typed.format(national), country="ZA")
+    answer = begin_sign_up(browser, f"(0){national}", country="ZA")
     assert goes_to(answer) == VERIFY, alert(answer)
     assert write_phone(phone) in browser.get(VERIFY).text
     assert goes_to(verify(browser, code_to(service, phone))) == "/dashboard"
+    assert goes_to(sign_in(new_browser(service), f"0{national}", country="ZA")) == "/dashboard"
     # The country code counts more than the country that was chosen.
-    assert goes_to(sign_in(new_browser(service), phone, country="ZW")) == "/dashboard"
-    assert goes_to(sign_in(new_browser(service), typed.format(national), country="ZA")) == "/dashboard"
+    assert goes_to(sign_in(new_browser(service), f"0027{national}", country="ZW")) == "/dashboard"
     pass_time(service, phone, "1 hour")
     forgot = new_browser(service)
-    data = {"phone": typed.format(national), "country": "ZA"}
+    data = {"phone": national, "country": "ZA"}
     assert goes_to(forgot.post("/dashboard/forgotten", data=data)) == "/dashboard/new-password"
     assert write_phone(phone) in forgot.get("/dashboard/new-password").text
     assert goes_to(set_password(forgot, code_to(service, phone), NEW)) == "/dashboard"
@@ -162,7 +161,7 @@ def test_a_local_number_is_completed_for_the_chosen_country(service: Service, ty
         ("", "ZW", "Enter your mobile number."),
         ("Moyo", "ZW", "This is not a phone number."),
         ("077 120 000", "ZW", "Numbers in Zimbabwe have 9 digits after +263. This one has 8."),
-        ("082 123 0001", "ZW", "not a mobile number in Zimbabwe. Did you mean +27821230001?"),
+        ("082 123 0001", "ZW", "not a mobile number in Zimbabwe. Did you mean +27 82 123 0001?"),
         ("0242 000 000", "ZW", "This is not a mobile number in Zimbabwe."),
         ("+44 7700 900123", "ZA", "Enter a mobile number in Zimbabwe or South Africa."),
         ("077 120 0001", "XX", "Add the country code, for example +263 77 120 0001."),

@@ -43,6 +43,7 @@ CLOSED: Final = mark(
 )
 # The country of a number without a country code, where the browser's language tells no other.
 FIRST_COUNTRY: Final = "ZW"
+_EXAMPLES: Final = {"ZW": "077 120 0001", "ZA": "082 123 0001"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,10 @@ class TypedPhone:
     number: str | None = None
     fault: str | None = None
 
+    @property
+    def example(self) -> str:
+        return _EXAMPLES.get(self.country, _EXAMPLES[FIRST_COUNTRY])
+
 
 async def read_typed(services: PageServices, request: Request, form: PhoneForm | None = None) -> TypedPhone:
     """Read the number of a form; without a form, prepare an empty field."""
@@ -150,7 +155,7 @@ async def read_typed(services: PageServices, request: Request, form: PhoneForm |
         fault = explain(tariff, number, found)
         meant = suggest(tariff, typed, country)
         if meant is not None:
-            fault += " " + _("Did you mean {number}?").format(number=meant)
+            fault += " " + _("Did you mean {number}?").format(number=write_phone(meant))
     return TypedPhone(typed, country, countries, fault=fault)
 
 
