@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tumira.core.errors import RecipientCode
-from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff, find_price
+from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff, sort_recipients
 from tumira.pricing.phone_numbers import complete, country_of, explain, read_phone, suggest, write_phone
 
 TARIFF = Tariff(
@@ -144,9 +144,8 @@ def test_however_a_national_number_is_written_it_is_one_of_its_country(
     text = prefix + "".join(digit + data.draw(gaps) for digit in f"{first}{last:07}")
     number = f"{code}{first}{last:07}"
     assert read_phone(TARIFF, text, country) == number
-    found = find_price(TARIFF, "sms", number)
-    assert isinstance(found, tuple)
-    assert found[0] == country == country_of(TARIFF, number)
+    (recipient,) = sort_recipients(TARIFF, "sms", [number]).accepted
+    assert recipient.country == country == country_of(TARIFF, number)
 
 
 def test_the_country_of_a_number_is_known_without_a_price_too() -> None:
@@ -180,9 +179,8 @@ def test_numbers_are_shown_in_groups() -> None:
 )
 def test_it_is_said_why_a_number_cannot_be_sent_to(text: str, country: str | None, said: str) -> None:
     number = complete(TARIFF, text, country)
-    code = find_price(TARIFF, "sms", number)
-    assert isinstance(code, RecipientCode)
-    assert explain(TARIFF, number, code) == said
+    (rejected,) = sort_recipients(TARIFF, "sms", [number]).rejected
+    assert explain(TARIFF, number, rejected.code) == said
 
 
 @pytest.mark.parametrize(

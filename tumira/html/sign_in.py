@@ -34,7 +34,7 @@ from tumira.identity.sign_in import (
 from tumira.identity.store import sessions
 from tumira.identity.store.sessions import SignedInPerson, SignInStage
 from tumira.postgres.pool import Database
-from tumira.pricing.destinations import PriceStatus, find_price
+from tumira.pricing.destinations import PriceStatus, sort_recipients
 from tumira.pricing.phone_numbers import CHANNEL, complete, explain, suggest, write_phone
 from tumira.pricing.store import get_tariff
 
@@ -143,16 +143,17 @@ async def read_typed(services: PageServices, request: Request, form: PhoneForm |
         return TypedPhone("", next(named, FIRST_COUNTRY), countries)
     typed, country = form.phone.data, form.country.data or FIRST_COUNTRY
     number = complete(tariff, typed, country)
-    found = find_price(tariff, CHANNEL, number)
-    if not isinstance(found, RecipientCode):
-        return TypedPhone(write_phone(number), found[0], countries, number)
+    found = sort_recipients(tariff, CHANNEL, [number])
+    if found.accepted:
+        return TypedPhone(write_phone(number), found.accepted[0].country, countries, number)
+    code = found.rejected[0].code
     if not typed:
         fault = _("Enter your mobile number.")
-    elif found is RecipientCode.UNSUPPORTED_DESTINATION:
+    elif code is RecipientCode.UNSUPPORTED_DESTINATION:
         names = _(" or ").join(one.name for one in served)
         fault = _("Enter a mobile number in {countries}.").format(countries=names)
     else:
-        fault = explain(tariff, number, found)
+        fault = explain(tariff, number, code)
         meant = suggest(tariff, typed, country)
         if meant is not None:
             fault += " " + _("Did you mean {number}?").format(number=write_phone(meant))

@@ -76,7 +76,8 @@ MOBILE_STARTS: Final[Mapping[str, str]] = {
     "|(?:1[6-8]|28|3[2-69]|4[025689]|5[36-8])4920|(?:2[27]|47|54)4950"
     "|13492[0-25]|14495[0235]|1549(?:20|5[01])|4[34]492[01]",
 }
-_MOBILE: Final = {code: re.compile(rf"\+{code}(?:{starts})") for code, starts in MOBILE_STARTS.items()}
+_MOBILE: Final = {code: re.compile(rf"\+{code}(?:{starts})").match for code, starts in MOBILE_STARTS.items()}
+_EVERY_NUMBER: Final = re.compile("").match
 
 # By calling code, and then by the length of the whole number: the country and its price per segment.
 _PriceIndex = Mapping[str, Mapping[int, tuple[str, Decimal]]]
@@ -85,13 +86,19 @@ _PriceIndex = Mapping[str, Mapping[int, tuple[str, Decimal]]]
 class Tariff:
     """One version of all destinations and prices; never changed once built."""
 
-    __slots__ = ("destinations", "names", "price_index", "prices", "shape", "version")
+    __slots__ = ("destinations", "lengths", "names", "price_index", "prices", "shape", "version")
 
     def __init__(self, version: int, destinations: Sequence[Destination], prices: Sequence[Price]) -> None:
         self.version: Final = version
         self.destinations: Final = tuple(destinations)
         self.names: Final = {one.country: one.name for one in destinations}
         self.prices: Final = tuple(prices)
+        # How long whole numbers can be: a quick look before a number is read in several ways.
+        self.lengths: Final = frozenset(
+            len("+") + len(one.calling_code) + length
+            for one in destinations
+            for length in one.national_lengths
+        )
         # Longest first, because the first code that fits is taken: +1242 is not +1. Codes without an active
         # price are included, or their numbers would match a shorter code.
         codes = sorted({destination.calling_code for destination in destinations}, key=len, reverse=True)
@@ -124,35 +131,26 @@ def sort_recipients(tariff: Tariff, channel: str, given: Sequence[str]) -> Sorte
     texts: dict[str, str] = {}
     for text in given:
         texts.setdefault(text.strip(), text)
+    index = tariff.price_index.get(channel, {})
+    mobile, every = _MOBILE.get, _EVERY_NUMBER
     accepted: list[Recipient] = []
     rejected: list[Rejected] = []
     for number, text in texts.items():
-        found = find_price(tariff, channel, number)
-        if isinstance(found, RecipientCode):
-            rejected.append(Rejected(text, found))
+        shaped = tariff.shape.match(number)
+        if shaped is None:
+            rejected.append(Rejected(text, RecipientCode.INVALID_NUMBER))
+        elif (by_length := index.get(code := shaped[1])) is None:
+            rejected.append(Rejected(text, RecipientCode.UNSUPPORTED_DESTINATION))
+        elif (found := by_length.get(len(number))) is None or not mobile(code, every)(number):
+            rejected.append(Rejected(text, RecipientCode.INVALID_NUMBER))
         else:
             accepted.append(Recipient(number, *found))
     return Sorted(accepted, rejected)
 
 
-def find_price(tariff: Tariff, channel: str, number: str) -> tuple[str, Decimal] | RecipientCode:
-    """Return the country of a number and its price per segment, or why it is not sent to."""
-    shaped = tariff.shape.match(number)
-    if shaped is None:
-        return RecipientCode.INVALID_NUMBER
-    by_length = tariff.price_index.get(channel, {}).get(shaped[1])
-    if by_length is None:
-        return RecipientCode.UNSUPPORTED_DESTINATION
-    found = by_length.get(len(number))
-    if found is None or not is_mobile(number, shaped[1]):
-        return RecipientCode.INVALID_NUMBER
-    return found
-
-
 def is_mobile(number: str, calling_code: str) -> bool:
     """Tell landlines from mobile numbers; where a country's ranges are not known, every number is mobile."""
-    mobile = _MOBILE.get(calling_code)
-    return mobile is None or mobile.match(number) is not None
+    return _MOBILE.get(calling_code, _EVERY_NUMBER)(number) is not None
 
 
 # The networks by calling code, with the first digits of their national numbers; `606-609` is four prefixes.

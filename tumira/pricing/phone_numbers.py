@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tumira.core.errors import RecipientCode
 from tumira.core.translation import _, mark
-from tumira.pricing.destinations import Destination, Tariff, find_price, is_mobile
+from tumira.pricing.destinations import Destination, Tariff, is_mobile, sort_recipients
 
 CHANNEL: Final = "sms"
 
@@ -80,8 +80,7 @@ def _find_home(tariff: Tariff, country: str | None) -> Destination | None:
 
 def _complete(tariff: Tariff, home: Destination | None, plain: str) -> str:
     """Choose the first reading that can be sent to, or else the likeliest."""
-    if plain.startswith("00"):
-        plain = "+" + plain[2:]
+    plain = _write_plus(plain)
     if not _BEGINNING.fullmatch(plain):
         return plain
     readings = _list_readings(tariff, home, plain)
@@ -90,6 +89,10 @@ def _complete(tariff: Tariff, home: Destination | None, plain: str) -> str:
             return number
     shaped = tariff.shape.match(readings[0])
     return readings[0] if shaped is not None and shaped[1] else plain
+
+
+def _write_plus(plain: str) -> str:
+    return "+" + plain[2:] if plain.startswith("00") else plain
 
 
 def _list_readings(tariff: Tariff, home: Destination | None, plain: str) -> Sequence[str]:
@@ -113,9 +116,9 @@ def _list_readings(tariff: Tariff, home: Destination | None, plain: str) -> Sequ
 
 def country_of(tariff: Tariff, number: str) -> str | None:
     """Return the country of a number; its owner's local numbers are completed for it."""
-    found = find_price(tariff, CHANNEL, number)
-    if not isinstance(found, RecipientCode):
-        return found[0]
+    accepted = sort_recipients(tariff, CHANNEL, [number]).accepted
+    if accepted:
+        return accepted[0].country
     shaped = tariff.shape.match(number)
     known = (one.country for one in tariff.destinations if shaped and one.calling_code == shaped[1])
     return next(known, None)
@@ -154,7 +157,7 @@ def read_recipients(tariff: Tariff, text: str, country: str | None = None) -> Se
 def _span(tariff: Tariff, home: Destination | None, pieces: Sequence[str], place: int) -> int:
     """Count the pieces of the recipient that begins at this place."""
     joined = _SEPARATORS.sub("", pieces[place])
-    if not _BEGINNING.fullmatch(joined) or _is_reached(tariff, _complete(tariff, home, joined)):
+    if not _BEGINNING.fullmatch(joined) or _can_be_sent_to(tariff, home, joined):
         return 1
     number, glued, short = 0, 1, True
     for count in range(2, min(_NUMBER_MAX, len(pieces) - place) + 1):
@@ -162,15 +165,21 @@ def _span(tariff: Tariff, home: Destination | None, pieces: Sequence[str], place
         joined += piece
         if not _DIGITS.fullmatch(piece) or len(joined) > _NUMBER_MAX:
             break
-        if _is_reached(tariff, _complete(tariff, home, joined)):
+        if _can_be_sent_to(tariff, home, joined):
             number = count
         short = short and len(piece) < _NUMBER_MIN
         glued = count if short else glued
     return number or glued
 
 
+def _can_be_sent_to(tariff: Tariff, home: Destination | None, plain: str) -> bool:
+    if len(plain) < _NUMBER_MIN:
+        return False
+    return any(_is_reached(tariff, one) for one in _list_readings(tariff, home, _write_plus(plain)))
+
+
 def _is_reached(tariff: Tariff, number: str) -> bool:
-    return len(number) > _NUMBER_MIN and not isinstance(find_price(tariff, CHANNEL, number), RecipientCode)
+    return len(number) in tariff.lengths and bool(sort_recipients(tariff, CHANNEL, [number]).accepted)
 
 
 def explain(tariff: Tariff, number: str, code: RecipientCode) -> str:

@@ -65,7 +65,7 @@ class Review(Struct, frozen=True):
 
 
 async def read_aside(tariff: Tariff, text: str, phone: str) -> Sequence[Entry]:
-    """Find the numbers in a thread: the largest form takes a third of a second.
+    """Find the numbers in a thread: the largest form takes half a second.
 
     Local numbers are completed for the country of the account's own number.
     """
