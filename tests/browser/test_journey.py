@@ -152,7 +152,7 @@ def test_from_the_front_page_to_a_delivered_message(
     wait_for(lambda: len(texts_of(node, phone)) == 1)
     prove(page, code_in(texts_of(node, phone)[0]))
     # The simulator is the only carrier of this node.
-    trial = "This is a trial: messages to South Africa and Zimbabwe go to a simulator"
+    trial = "Test mode: messages to South Africa and Zimbabwe go to a simulator"
     expect(page.get_by_text(trial)).to_be_visible()
     credit(node, phone, "5")
     compose(page, f"{first}, {second};+27821230009\n+14155550100", javascript=javascript)
@@ -206,4 +206,4 @@ def test_the_code_comes_by_mail_as_well(node: Node, mails: MailServer, open_page
     page.context.add_cookies(kept)  # type: ignore[arg-type]
     page.goto("/dashboard/verify")
     prove(page, code_in(texts_of(node, phone)[0]))
-    expect(page.get_by_text("not confirmed yet")).to_have_count(0)
+    expect(page.get_by_text("Confirm your phone number")).to_have_count(0)
