@@ -176,5 +176,8 @@ async def test_the_privacy_page_has_the_times_of_this_gateway() -> None:
 async def test_a_missing_page_says_what_to_do() -> None:
     missing = await get("/nothing-here")
     assert missing.status_code == 404
-    assert "Page not found Check the address, or go to your dashboard." in words(missing.text)
+    assert "Page not found There is no page at this address." in words(missing.text)
     assert link(missing.text, "Go to your dashboard") == "/dashboard"
+    # What support needs to find it in the log.
+    assert missing.headers["x-request-id"] in missing.text
+    assert link((await get("/operator/nothing-here")).text, "Go to the console") == "/operator"

@@ -18,7 +18,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tumira.console.session import PLACES
 from tumira.core.settings.support import Support
+from tumira.dashboard.session import NAVIGATION
 from tumira.html import page as layout
 from tumira.html.cookies import TOKEN_MAX, Cookie
 from tumira.html.form_body import BODY_BYTES_MAX, FIELDS_MAX, read_body, read_fields
@@ -364,6 +366,16 @@ def test_values_are_written_for_people() -> None:
     assert [layout.write_plural(n, "segment") for n in (1, 1000)] == ["1 segment", "1,000 segments"]
     assert layout.write_plural(2, "country", "countries") == "2 countries"
     assert layout.write_count(1_234_567) == "1,234,567"
+
+
+def test_each_entry_of_a_navigation_has_an_icon_of_its_own(look: Templates, tmp_path: Path) -> None:
+    (tmp_path / "templates" / "icon.html.jinja").write_text(
+        '{% from "icons.html.jinja" import icon %}{{ icon(name) }}'
+    )
+    for navigation in (NAVIGATION, PLACES):
+        icons = {item.icon for item in navigation} | {"leave", "menu"}
+        drawn = {look.render("icon.html.jinja", name=icon) for icon in icons}
+        assert len(drawn) == len(navigation) + 2
 
 
 def get_asset(path: str, accepts: str = "") -> Request:

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from structlog.contextvars import get_contextvars
 
 from tumira.core.database_errors import is_unavailable
 from tumira.core.settings.payments import Payments
@@ -128,22 +129,26 @@ class Dashboard:
         )
         return [route for module in modules for route in module.routes(self._services)]
 
-    async def refuse(self, _request: Request, error: Exception) -> Response:
+    async def refuse(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return self._trouble(error.status_code, error.detail, error.headers)
+        return self._trouble(request, error.status_code, error.detail, error.headers)
 
     async def fail(self, request: Request, error: Exception) -> Response:
         """Say that it was not the customer's fault."""
         if isinstance(error, HashingBusyError):
             _log.warning("password hashing queue full", reason=error.reason, path=request.url.path)
-            return self._trouble(503, _("Too many people are signing in right now. Try again in a moment"))
+            words = _("Too many people are signing in right now. Try again in a moment")
+            return self._trouble(request, 503, words)
         if is_unavailable(error):
             _log.warning("database unavailable", error=repr(error))
-            return self._trouble(503, _("The service is not available right now. Try again in a moment"))
+            words = _("The service is not available right now. Try again in a moment")
+            return self._trouble(request, 503, words)
         _log.error("page failed", exc_info=error, path=request.url.path)
-        return self._trouble(500, _("This is our fault, not yours. Nothing was sent or charged"))
+        return self._trouble(request, 500, _("This is our fault, not yours. Nothing was sent or charged"))
 
-    def _trouble(self, status: int, words: str, headers: Mapping[str, str] | None = None) -> Response:
+    def _trouble(
+        self, request: Request, status: int, words: str, headers: Mapping[str, str] | None = None
+    ) -> Response:
         # A framework's own words are those of the protocol, and say nothing about what to do.
         said = None if words == HTTPStatus(status).phrase else words
         retry = {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
@@ -153,4 +158,6 @@ class Dashboard:
             headers={**PRIVATE, **retry, **(headers or {})},
             code=status,
             said=said,
+            is_console=request.url.path.startswith("/operator"),
+            request_id=get_contextvars().get("request_id"),
         )
