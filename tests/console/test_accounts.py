@@ -49,7 +49,7 @@ def test_accounts_are_found_by_number_name_business_and_id(service: Service, adm
         assert link(page, "Nyathi Pharmacy") == one, text
     assert goes_to(admin.get(ACCOUNTS, params={"q": write_id(ACCOUNT, row["id"])})) == one
     for text in ("nobody's", "%%%", "'; --", "+2637799", "acc_" + "0" * 26, "x" * 500):
-        assert "No account fits" in words(admin.get(ACCOUNTS, params={"q": text}).text), text
+        assert "No account matches" in words(admin.get(ACCOUNTS, params={"q": text}).text), text
     # Neither do places that we would not write lead anywhere.
     for query in (
         {"q": "\x00"},
@@ -105,9 +105,9 @@ def test_one_account_shows_what_it_has(service: Service, admin: httpx.Client) ->
         "600",
         "1 text, 3 times",
         "0 sessions",
-        "90.0% of what has ended was delivered",
+        "90.0% of finished messages were delivered",
         caller.key_id,
-        "in use",
+        "active",
         "https://example.com/<hook>",
         "Opening balance",
         "Paynow, EcoCash",
@@ -149,7 +149,7 @@ def test_money_is_debited_as_far_as_there_is_some_and_credited_as_far_as_there_i
     form = {"direction": "debit", "amount": "10.0001", "credit_note": NOTE}
     refused = admin.post(path(caller, "/credit"), data=form)
     assert refused.status_code == 422
-    assert "The account has less than that: US$10.00" in alert(refused)
+    assert "The balance is only US$10.00" in alert(refused)
     confirmed = hidden(admin.post(path(caller, "/credit"), data=form | {"amount": "10"}))
     # Meanwhile some of it was spent.
     service.run(manage_accounts.credit, caller.id, Decimal(-1), note="spent", actor="test")
@@ -236,7 +236,7 @@ def test_consent_is_noted_with_how_it_is_known(service: Service, admin: httpx.Cl
     caller = service.open_account()
     given = admin.post(path(caller, "/review"), data={"what": "consent", "review_note": "Letter of 3 May"})
     assert goes_to(given) == path(caller) + "?done=consent"
-    assert "yes, by consent" in words(admin.get(path(caller)).text)
+    assert "yes, with consent" in words(admin.get(path(caller)).text)
     taken = admin.post(path(caller, "/review"), data={"what": "no-consent"})
     assert goes_to(taken) == path(caller) + "?done=no-consent"
     assert [row[1:] for row in changes_of(service, caller.id)] == [
@@ -254,10 +254,10 @@ def test_the_second_factor_of_an_owner_who_lost_it_is_dropped(service: Service, 
     )
     (row,) = service.sql("SELECT id FROM accounts WHERE phone = $1", person.phone)
     one = f"{ACCOUNTS}/{write_id(ACCOUNT, row['id'])}"
-    assert "Turn the second factor off" in admin.get(one).text
+    assert "Turn off second factor" in admin.get(one).text
     form = {"factor_note": "Came to the office with the papers"}
     assert goes_to(admin.post(one + "/second-factor", data=form)) == one + "?done=factor"
     assert goes_to(admin.post(one + "/second-factor", data=form)) == one + "?done=no-factor"
-    assert "Turn the second factor off" not in admin.get(one).text
+    assert "Turn off second factor" not in admin.get(one).text
     assert changes_of(service, row["id"]) == [(ACTOR, "second factor turned off", form["factor_note"])]
     assert "second factor turned off" in words(person.browser.get("/dashboard/settings/changes").text).lower()

@@ -94,8 +94,8 @@ def test_what_needs_a_look_comes_first_with_what_is_unclear(service: Service, ad
     in_doubt = part(page, "doubt")
     assert "PN-7" in in_doubt
     assert "no answer within 45 seconds" in in_doubt
-    assert "Waiting for you." in words(in_doubt)
-    assert "Polled again automatically." in words(in_doubt)
+    assert "Needs your decision." in words(in_doubt)
+    assert "The provider is asked again automatically." in words(in_doubt)
     taken = part(page, "reversed")
     assert "US$0.00 of US$5.00" in words(taken)
     assert "suspended" in words(taken)
@@ -154,14 +154,14 @@ def test_one_top_up_tells_its_whole_story_but_never_the_pin(service: Service, vi
         "Voucher, ",
         reference,
         "185.00 ZAR",
-        "18.50 ZAR for US$1",
+        "18.50 ZAR = US$1",
         "Credited US$10.00",
         "Still owed US$6.00",
         "charged back",
         "Credited: US$10.00",
         "Taken back: US$4.00",
-        "Ended: taken back",
-        "a voucher that its owner has not noted down yet",
+        "Finished: taken back",
+        "a new voucher, which only the customer can see",
         "suspended",
     ):
         assert one in said, (one, said)
@@ -185,11 +185,11 @@ def test_a_doubt_is_credited_once_after_it_was_confirmed(service: Service, admin
     assert changes_of(service, caller.id) == [(ACTOR, "top-up decided", detail)]
     said = words(admin.get(path(top_up_id)).text)
     assert f"Decided by {ACTOR} Note {NOTE}" in said
-    assert "Go on" not in said
+    assert "Continue" not in said
     # One in rand is credited in dollars.
     in_rand = start(service, caller, PaymentInDoubt("no answer", is_last=True), by_voucher=True)
     asked = admin.post(path(in_rand, "/resolve"), data=form | {"paid": "185", "reference": ""})
-    assert "The provider took 185.00 ZAR Credited US$10.00" in words(asked.text)
+    assert "Paid 185.00 ZAR Credit US$10.00" in words(asked.text)
     assert goes_to(admin.post(path(in_rand, "/resolve/confirm"), data=hidden(asked)))
     assert service.balance(caller) == Decimal(16)
 
@@ -204,7 +204,7 @@ def test_a_doubt_is_decided_as_not_paid_and_credited_after_all(service: Service,
     assert service.balance(caller) == Decimal(1)
     # It was there, one statement later.
     page = admin.get(path(top_up_id)).text
-    assert "Credit it after all" in page
+    assert "Credit it now" in page
     form = {"outcome": "paid", "paid": "5", "reference": "PN-100", "note": NOTE}
     assert goes_to(admin.post(path(top_up_id, "/resolve/confirm"), data=form)) == path(
         top_up_id, "?done=paid"
@@ -256,4 +256,4 @@ def test_an_account_sends_again_after_a_reversal(service: Service, admin: httpx.
     assert goes_to(lifted) == path(top_up_id, "?done=lifted")
     assert service.send(caller).status_code == 202
     assert changes_of(service, caller.id) == [(ACTOR, "account may send again", "They paid in cash")]
-    assert "Lift the suspension" not in admin.get(path(top_up_id)).text
+    assert "Lift suspension" not in admin.get(path(top_up_id)).text

@@ -23,6 +23,7 @@ from tumira.core.ids import (
     MESSAGE,
     TOP_UP,
     UPLOAD,
+    VOUCHER,
     AccountId,
     EndpointId,
     EventId,
@@ -239,7 +240,9 @@ def _add_account_facts(service: Service, account_id: AccountId) -> dict[str, str
     add_top_up(service, account_id, Expired(), paid())
     add_top_up(service, account_id, paid(), Reversed("the customer's bank took it back"))
     service.sql("UPDATE accounts SET suspended_at = NULL WHERE id = $1", account_id)
-    service.run(issue_vouchers, Decimal(5), 1, note="For a shop", last_day=None, actor="cli:root")
+    (voucher,) = service.run(
+        issue_vouchers, Decimal(5), 1, note="For a shop", last_day=None, actor="cli:root"
+    )
     credited = add_top_up(service, account_id, paid())
     doubt = add_top_up(
         service, account_id, StillPending("PN-7"), PaymentInDoubt("no answer within 45 seconds", is_last=True)
@@ -248,6 +251,7 @@ def _add_account_facts(service: Service, account_id: AccountId) -> dict[str, str
         "account": write_id(ACCOUNT, account_id),
         "top_up": write_id(TOP_UP, credited),
         "doubt": write_id(TOP_UP, doubt),
+        "voucher": write_id(VOUCHER, voucher.id),
     }
 
 

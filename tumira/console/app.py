@@ -7,10 +7,13 @@ from typing import Final
 from starlette.routing import Route
 
 from tumira.console.pages import (
+    account,
     accounts,
     carriers,
     changes,
     content,
+    messages,
+    money,
     prices,
     receipts,
     sign_in,
@@ -18,6 +21,7 @@ from tumira.console.pages import (
     system,
     top_ups,
     traffic,
+    vouchers,
     webhooks,
 )
 from tumira.console.session import Services
@@ -58,8 +62,12 @@ class Console:
             content,
             system,
             changes,
+            messages,
             accounts,
+            account,
+            money,
             top_ups,
+            vouchers,
             carriers,
             receipts,
             webhooks,

@@ -43,13 +43,16 @@ NAVIGATION: Final = (
         mark("Daily work"),
         (
             NavItem(HOME, mark("Start"), "home"),
+            NavItem("/operator/messages", mark("Messages"), "mail"),
             NavItem("/operator/accounts", mark("Accounts"), "people"),
         ),
     ),
     (
         mark("Money"),
         (
+            NavItem("/operator/money", mark("Money"), "money"),
             NavItem("/operator/top-ups", mark("Top-ups"), "top-up"),
+            NavItem("/operator/vouchers", mark("Vouchers"), "voucher"),
             NavItem("/operator/prices", mark("Prices"), "prices"),
         ),
     ),

@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from tumira.accounts import ledger_proofs
+from tumira.accounts import ledger_proofs, money_days
 from tumira.content import store as content_store
 from tumira.core import metrics
 from tumira.core.ids import ACCOUNT, write_id
@@ -226,6 +226,7 @@ MAINTENANCE_TASKS: Final[Sequence[MaintenanceTask | MultiStepTask]] = (
     _some("forget old mails", 60, outbox.delete_expired, MAILS_PER_TURN_MAX),
     MaintenanceTask("forget old latencies", 600, _forget_latencies, more_at=2 * SLOTS_PER_TURN_MAX),
     MaintenanceTask("add up ledgers", 10, _add_up_ledgers),
+    MaintenanceTask("add up money by day", 10, money_days.add_up, more_at=money_days.TRANSFERS_PER_TURN),
     MaintenanceTask("put prices into force", 10, apply_due_prices, more_at=1),
     MaintenanceTask("ask for the nightly audit", 60, runs.ask_nightly),
     _some("forget old audits", 3600, runs.delete_old, AUDITS_PER_TURN_MAX),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
+from uuid import UUID
 
 import asyncpg
 
@@ -12,6 +13,8 @@ from tumira.core.ids import AccountId, TopUpId, VoucherId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 from tumira.topups.voucher_pins import VoucherState, hash_code, tail_of
+
+LAST: Final = VoucherId(UUID(int=(1 << 128) - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +87,29 @@ async def insert_many(
     )
 
 
-SQL_LIST: Final = _select("ORDER BY v.id DESC LIMIT %(count_max)s")
+SQL_LIST: Final = _select("WHERE v.id < %(before)s ORDER BY v.id DESC LIMIT %(count_max)s")
 
 
-async def list_latest(connection: Connection, count_max: int) -> Sequence[Voucher]:
-    return [_voucher(row) for row in await SQL_LIST.rows(connection, count_max=count_max)]
+async def list_latest(connection: Connection, count_max: int, before: VoucherId = LAST) -> Sequence[Voucher]:
+    rows = await SQL_LIST.rows(connection, before=before, count_max=count_max)
+    return [_voucher(row) for row in rows]
+
+
+SQL_LIST_BY_HASH: Final = Statement("""
+SELECT code_sha256, id, amount, expires_at
+  FROM vouchers
+ WHERE code_sha256 = ANY(%(codes_sha256)s::bytea[])
+ ORDER BY id
+""")
+
+
+async def list_by_code(
+    connection: Connection, codes: Sequence[str]
+) -> Sequence[tuple[str, VoucherId, Decimal, datetime | None]]:
+    """Return those of the codes that belong to vouchers, each with its voucher, in the order of issue."""
+    by_hash = {hash_code(code): code for code in codes}
+    rows = await SQL_LIST_BY_HASH.rows(connection, codes_sha256=list(by_hash))
+    return [(by_hash[row["code_sha256"]], row["id"], row["amount"], row["expires_at"]) for row in rows]
 
 
 SQL_FIND: Final = _select("WHERE v.id = %(voucher_id)s")

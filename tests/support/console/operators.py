@@ -60,8 +60,11 @@ def hidden(page: httpx.Response) -> dict[str, str]:
 
 
 def changes_of(service: Service, account_id: AccountId) -> Sequence[tuple[Any, ...]]:
-    """Return actor, what and detail of what operators changed about an account, the latest last."""
-    statement = "SELECT actor, what, detail FROM operator_changes WHERE account_id = $1 ORDER BY id"
+    """Return actor, what and detail of what operators changed about an open account, the latest last."""
+    statement = (
+        "SELECT actor, what, detail FROM operator_changes WHERE account_id = $1"
+        " AND what <> 'account opened' ORDER BY id"
+    )
     return [tuple(row) for row in service.sql(statement, account_id)]
 
 

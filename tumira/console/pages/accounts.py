@@ -1,79 +1,41 @@
-"""Accounts: search, one account with its facts, and what an operator changes about it."""
+"""Accounts: search, opening one, and a credit by phone number."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira import audit_log
-from tumira.accounts import api_keys, ledger
 from tumira.accounts import search as account_search
 from tumira.accounts import store as accounts
-from tumira.accounts.ledger import Transfer
+from tumira.accounts.open_account import open_account
 from tumira.accounts.search import FIRST, LAST, FoundAccount, SearchCursor
-from tumira.accounts.store import SYSTEM, Account
+from tumira.console.pages.account import ACCOUNTS, FORM, CreditForm, confirm_credit, path_of
 from tumira.console.session import OperatorSession, Services, page
-from tumira.content import store as content_store
-from tumira.core import money
-from tumira.core.days import local_day
-from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, AccountId, read_id, write_id
-from tumira.html import chart
+from tumira.core.translation import _
 from tumira.html.forms import (
-    NOT_AN_AMOUNT,
     TYPED_MAX,
     Amount,
-    Flag,
     Form,
     FormId,
     FormRefused,
     NoteField,
     TextField,
-    Whole,
-    needed,
     new_form_id,
 )
-from tumira.html.guards import or_404
-from tumira.html.page import write_exact_usd
 from tumira.html.redirect import redirect
-from tumira.html.top_up_words import OPERATOR_STATES, full_name_of
-from tumira.identity import manage_accounts
-from tumira.identity.manage_accounts import WEIGHT_MAX, AlreadySubmittedError
-from tumira.identity.principal import Principal, PrincipalKind
-from tumira.identity.store import logins, second_factors, sessions
+from tumira.identity.person_rules import check_name, clean_name
 from tumira.postgres.connection import Connection
+from tumira.pricing.phone_numbers import read_phone
 from tumira.pricing.store import get_tariff
-from tumira.sending import daily_totals
-from tumira.topups import store as top_ups
-from tumira.webhooks import endpoints as webhook_endpoints
 
-ACCOUNTS: Final = "/operator/accounts"
+NEW: Final = ACCOUNTS + "/new"
 PAGE: Final = 50
 QUERY_MAX: Final = 100
-KEYS_SHOWN: Final = 20
-ENDPOINTS_SHOWN: Final = 20
-TRANSFERS_SHOWN: Final = 15
-TOP_UPS_SHOWN: Final = 10
-CHANGES_SHOWN: Final = 10
-FORM: Final = "prs_"
-RATE_MAX: Final = 1_000_000
-
-# What is said after a change, by the name under which the form comes back.
-DONE: Final = {
-    "credit": "The balance is changed. The customer sees it in their ledger.",
-    "again": "This was done already; nothing was moved a second time.",
-    "suspended": "The account is suspended. It can look things up, and not send.",
-    "lifted": "The account may send again.",
-    "limits": "The limits are saved. They count from the next call.",
-    "consent": "Texts of this account that are refused from now on are kept for 30 days.",
-    "no-consent": "Refused texts of this account are not kept; those that were are erased.",
-    "factor": "The second factor is off. The password alone signs the owner in.",
-    "no-factor": "There was no second factor in use any more.",
-}
+RATE: Final = 60
 
 
 class AccountSearchForm(Form):
@@ -83,60 +45,25 @@ class AccountSearchForm(Form):
     phone = TextField(cut=QUERY_MAX)
 
 
-class CreditForm(Form):
-    amount = Amount(needed(NOT_AN_AMOUNT), is_needed=True)
-    direction = TextField(clean=lambda text: "debit" if text.strip() == "debit" else "credit")
-    credit_note = NoteField()
-
-    @property
-    def signed(self) -> Decimal:
-        assert self.amount.data is not None
-        return -self.amount.data if self.direction.data == "debit" else self.amount.data
+class PhoneCreditForm(CreditForm):
+    phone = TextField(cut=TYPED_MAX)
 
 
-class ConfirmCreditForm(CreditForm):
+class NewAccountForm(Form):
+    phone = TextField(cut=TYPED_MAX)
+    country = TextField(cut=TYPED_MAX)
+    name = TextField(check_name, clean=clean_name)
+    business = TextField(check_name, clean=clean_name)
+    balance = Amount()
+    note = NoteField(is_needed=False)
     press = FormId(FORM)
 
 
-class SuspendForm(Form):
-    suspend_note = NoteField()
-    what = Flag(value="lift", is_secret=True)
-
-
-class AccountLimitsForm(Form):
-    rate = Whole(1, RATE_MAX, f"A whole number from 1 to {RATE_MAX:,}.", cut=TYPED_MAX)
-    daily_limit = Amount()
-    call_limit = Amount()
-    weight = Whole(1, WEIGHT_MAX, f"A whole number from 1 to {WEIGHT_MAX}.", cut=TYPED_MAX)
-    limits_note = NoteField(is_needed=False)
-
-
-class ConsentForm(Form):
-    review_note = NoteField(is_needed=False)
-    what = Flag(value="consent", is_secret=True)
-
-
-class FactorForm(Form):
-    factor_note = NoteField()
-
-
 def routes(services: Services) -> Sequence[Route]:
-    forms = {
-        "/credit": ask_credit,
-        "/credit/confirm": credit,
-        "/suspension": suspend,
-        "/limits": limit,
-        "/review": review,
-        "/second-factor": drop_factor,
-    }
     return [
-        *page(services, ACCOUNTS, show_accounts),
-        *page(services, ACCOUNTS + "/{id}", show_account, forms),
+        *page(services, ACCOUNTS, show_accounts, {"/credit": ask_credit_by_phone}),
+        *page(services, NEW, show_new, {"": open_new}),
     ]
-
-
-def path_of(account_id: AccountId) -> str:
-    return f"{ACCOUNTS}/{write_id(ACCOUNT, account_id)}"
 
 
 async def show_accounts(session: OperatorSession) -> Response:
@@ -186,186 +113,60 @@ async def _search(
     return results.accounts, place, results.is_cut
 
 
-async def find_account(session: OperatorSession) -> Account:
-    """Return the account that the address names; the gateway's own is nobody's to change here."""
-    account_id = read_id(ACCOUNT, str(session.request.path_params["id"]))
-    found = None
-    if account_id is not None and account_id != SYSTEM:
-        async with session.database.connection() as connection:
-            found = await accounts.find(connection, AccountId(account_id))
-    return or_404(found, "There is no such account")
-
-
-async def show_account(session: OperatorSession) -> Response:
-    account = await find_account(session)
-    return session.page(
-        "account.html.jinja",
-        account=account,
-        path=path_of(account.id),
-        filled={
-            "rate": str(account.rate_limit),
-            "weight": str(account.weight),
-            "daily_limit": _write(account.daily_limit),
-            "call_limit": _write(account.call_limit),
-        },
-        done=DONE,
-        **await _facts(session, account),
-    )
-
-
-def _write(amount: Decimal | None) -> str:
-    return "" if amount is None else f"{amount.normalize():f}"
-
-
-async def _facts(session: OperatorSession, account: Account) -> Mapping[str, Any]:
-    """Read what the account has, a bounded part of each."""
-    today = local_day(datetime.now(UTC))
-    principal = Principal(PrincipalKind.ACCOUNT, account.id, account.phone)
+async def ask_credit_by_phone(session: OperatorSession) -> Response:
+    """Find the account of a number, and show whose it is before it is credited."""
+    form = await PhoneCreditForm.read(session.request)
     async with session.database.connection() as connection:
-        login = await logins.find(connection, principal.kind, account.phone)
-        email = await logins.find_email(connection, account.id)
-        factor = await second_factors.find(connection, principal)
-        opened = await sessions.list_sessions(connection, account.id)
-        in_use = await api_keys.list_in_use(connection, account.id, KEYS_SHOWN)
-        revoked = await api_keys.list_revoked(connection, account.id, KEYS_SHOWN)
-        endpoints = await webhook_endpoints.list_endpoints(connection, account.id, ENDPOINTS_SHOWN)
-        refused = await content_store.count(connection, account.id)
-        transfers = await ledger.list_latest(connection, account.id, TRANSFERS_SHOWN)
-        paid = await top_ups.list_of_account(connection, account.id, TOP_UPS_SHOWN)
-        changed = await audit_log.list_by_operators(connection, CHANGES_SHOWN, account_id=account.id)
-        first_day = today - timedelta(days=chart.DAYS - 1)
-        ended = await daily_totals.days(connection, account.id, first_day, today)
-        waiting = await daily_totals.waiting_by_day(connection, account.id)
-    return {
-        "phone_proved": login is None or login.phone_proved,
-        "email": email,
-        "factor": factor if factor is not None and factor.since is not None else None,
-        "sessions": len(opened),
-        "seen_at": opened[0].seen_at if opened else None,
-        "keys": [*in_use, *revoked][:KEYS_SHOWN],
-        "endpoints": endpoints,
-        "refused": refused,
-        "transfers": [(_explain(transfer), transfer) for transfer in transfers],
-        "top_ups": paid,
-        "name_of": full_name_of,
-        "states": OPERATOR_STATES,
-        "changed": changed,
-        "chart": chart.bars(chart.add_up(ended, waiting), today),
-        "rate": chart.rate(sum(day.delivered for day in ended), sum(day.ended for day in ended)),
-    }
+        tariff = await get_tariff(connection)
+        # A number without its country code may be one of each country.
+        readings = {read_phone(tariff, form.phone.data, country) for country in tariff.names}
+        owners = [await accounts.find_by_phone(connection, one) for one in readings if one is not None]
+    found = [account for account in owners if account is not None]
+    if len(found) != 1:
+        form.faults["phone"] = (
+            _("Two accounts have this number in different countries. Add the country code.")
+            if found
+            else _("No account has this phone number.")
+        )
+        form.refuse_faults()
+    return confirm_credit(session, found[0], form, back=ACCOUNTS)
 
 
-def _explain(transfer: Transfer) -> str:
-    came = transfer.to_book == "customer"
-    book = transfer.from_book if came else transfer.to_book
-    if book == "revenue":
-        return "Refund" if came else "Messages"
-    if book == "adjustment":
-        return "Credit by the operator" if came else "Debit by the operator"
-    return "Top-up" if came else "Top-up taken back"
-
-
-async def ask_credit(session: OperatorSession) -> Response:
-    form = await CreditForm.read(session.request)
-    account = await find_account(session)
-    amount, takes = form.amount.data, form.direction.data == "debit"
-    if takes and amount is not None and amount > account.balance:
-        form.faults["amount"] = f"The account has less than that: {write_exact_usd(account.balance)}."
-    form.refuse_faults()
-    assert amount is not None
+async def show_new(session: OperatorSession) -> Response:
+    async with session.database.connection() as connection:
+        tariff = await get_tariff(connection)
     return session.page(
-        "confirm.html.jinja",
-        title="Take this from the account?" if takes else "Give this to the account?",
-        facts={
-            "Account": f"{account.business}, {account.name}",
-            "Balance now": write_exact_usd(account.balance),
-            "Debit" if takes else "Credit": write_exact_usd(amount),
-            "Balance after": write_exact_usd(account.balance + form.signed),
-            "Note, which the customer sees": form.credit_note.data,
-        },
-        fields={**form.filled, "amount": money.write(amount), "press": new_form_id(FORM)},
-        action=f"{path_of(account.id)}/credit/confirm",
-        button=f"{'Debit' if takes else 'Credit'} {write_exact_usd(amount)}",
-        back=path_of(account.id),
+        "account_new.html.jinja", press=new_form_id(FORM), countries=list(tariff.names.items())
     )
 
 
-async def credit(session: OperatorSession) -> Response:
-    """Credit or debit what was confirmed, once."""
-    form = await ConfirmCreditForm.read(session.request)
-    account = await find_account(session)
-    if form.faults or form.press.data is None:
-        raise FormRefused(form.faults or {"amount": "Fill in the form again."})
+async def open_new(session: OperatorSession) -> Response:
+    """Open an account; a form that is posted twice leads to the same one."""
+    form = await NewAccountForm.read(session.request)
+    async with session.database.connection() as connection:
+        phone = read_phone(await get_tariff(connection), form.phone.data, form.country.data)
+    if phone is None:
+        form.faults["phone"] = _("Enter a mobile number, for example 077 120 0001 or +263 77 120 0001.")
+    if form.balance.data and not form.note.data:
+        form.faults["note"] = _("Enter a note for the opening balance.")
+    form.refuse_faults()
+    assert phone is not None
+    if form.press.data is None:
+        raise FormRefused(
+            {"": _("This page was open for too long. Check the form and send it again.")}, form.filled
+        )
     actor = session.actor
-    try:
-        await manage_accounts.credit(
+    with form.blame("phone"):
+        account = await open_account(
             session.database,
-            account.id,
-            form.signed,
-            note=form.credit_note.data,
+            phone=phone,
+            name=form.name.data,
+            business=form.business.data,
+            balance=form.balance.data or Decimal(0),
+            rate_limit=RATE,
+            note=form.note.data,
             actor=actor.name,
             address=actor.address,
             press=form.press.data,
         )
-    except AlreadySubmittedError:
-        return _done(account.id, "again")
-    except OperatorError as error:
-        raise FormRefused({"": str(error)}, status=409) from None
-    return _done(account.id, "credit")
-
-
-async def suspend(session: OperatorSession) -> Response:
-    form = await SuspendForm.accept(session.request)
-    account = await find_account(session)
-    lifts = form.what.data
-    await manage_accounts.suspend(
-        session.database, account.id, suspended=not lifts, actor=session.actor, note=form.suspend_note.data
-    )
-    return _done(account.id, "lifted" if lifts else "suspended")
-
-
-async def limit(session: OperatorSession) -> Response:
-    form = await AccountLimitsForm.accept(session.request)
-    account = await find_account(session)
-    await manage_accounts.limit(
-        session.database,
-        account.id,
-        rate_limit=form.rate.data,
-        daily_limit=form.daily_limit.data,
-        change_daily=True,
-        call_limit=form.call_limit.data,
-        change_call=True,
-        weight=form.weight.data,
-        actor=session.actor,
-        note=form.limits_note.data,
-    )
-    return _done(account.id, "limits")
-
-
-async def review(session: OperatorSession) -> Response:
-    """Note whether an account lets us read its refused texts."""
-    form = await ConsentForm.read(session.request)
-    account = await find_account(session)
-    note, consent = form.review_note.data, form.what.data
-    # Consent has to be proved when it is asked about; withdrawing it needs no reason.
-    if consent and not note:
-        form.faults["review_note"] = "Say why."
-    form.refuse_faults()
-    await manage_accounts.review(
-        session.database, account.id, consent=consent, actor=session.actor, note=note
-    )
-    return _done(account.id, "consent" if consent else "no-consent")
-
-
-async def drop_factor(session: OperatorSession) -> Response:
-    """Turn off the second factor of an owner who has lost it."""
-    form = await FactorForm.accept(session.request)
-    account = await find_account(session)
-    was_on = await manage_accounts.drop_factor(
-        session.database, account.id, actor=session.actor, note=form.factor_note.data
-    )
-    return _done(account.id, "factor" if was_on else "no-factor")
-
-
-def _done(account_id: AccountId, what: str) -> Response:
-    return redirect(f"{path_of(account_id)}?done={what}")
+    return redirect(f"{path_of(account.id)}?done=opened")

@@ -11,6 +11,7 @@ from tumira import audit_log
 from tumira.audit_log import LATEST, Change
 from tumira.console.session import OperatorSession, Services, page
 from tumira.core.ids import ACCOUNT, AccountId, read_id
+from tumira.core.translation import mark
 from tumira.html import paging
 from tumira.html.forms import TYPED_MAX, FormRefused, ListFilterForm, TextField, account_id
 
@@ -21,7 +22,7 @@ ACTOR_MAX: Final = 200
 
 class ChangesFilter(ListFilterForm):
     actor = TextField(cut=ACTOR_MAX)
-    account = TextField(account_id("This is no account's id, as in acc_…"), cut=TYPED_MAX)
+    account = TextField(account_id(mark("Enter an account ID. It begins with acc_.")), cut=TYPED_MAX)
 
 
 def routes(services: Services) -> Sequence[Route]:

@@ -16,6 +16,7 @@ from tumira.console.session import OperatorSession, Services, page
 from tumira.core import money
 from tumira.core.errors import OperatorError
 from tumira.core.ids import TOP_UP, TopUpId, read_id, write_id
+from tumira.core.translation import _, mark
 from tumira.html.forms import (
     TYPED_MAX,
     Form,
@@ -50,19 +51,19 @@ REFERENCE_MAX: Final = 100
 
 # In the order in which they need attention.
 PARTS: Final = {
-    "doubt": "In doubt",
-    "reversed": "Taken back by the provider",
-    "late": "Paid after they had ended",
-    "all": "All, the latest first",
+    "doubt": mark("In doubt"),
+    "reversed": mark("Taken back by the provider"),
+    "late": mark("Paid after they had expired"),
+    "all": mark("All top-ups"),
 }
 DONE: Final = {
-    "asked": "A worker asks the provider within a second or two, and carries out what it says.",
-    "paid": "The top-up is credited.",
-    "not-paid": "It is noted that nothing was paid.",
-    "lifted": "The account may send again.",
+    "asked": mark("A worker asks the provider now and acts on the answer. Reload the page in a few seconds."),
+    "paid": mark("The top-up was credited."),
+    "not-paid": mark("The top-up was closed. Nothing was credited."),
+    "lifted": mark("The account can send again."),
 }
 
-_NO_TOP_UP: Final = "There is no such top-up"
+_NO_TOP_UP: Final = mark("There is no such top-up")
 
 
 class DecisionForm(Form):
@@ -139,9 +140,9 @@ async def _part(connection: Connection, key: str, count_max: int, before: TopUpI
 
 
 async def find_top_up(session: OperatorSession) -> TopUp:
-    top_up_id = TopUpId(read_path_id(session.request, TOP_UP, _NO_TOP_UP))
+    top_up_id = TopUpId(read_path_id(session.request, TOP_UP, _(_NO_TOP_UP)))
     async with session.database.connection() as connection:
-        return or_404(await top_ups.find_any(connection, top_up_id), _NO_TOP_UP)
+        return or_404(await top_ups.find_any(connection, top_up_id), _(_NO_TOP_UP))
 
 
 async def show_top_up(session: OperatorSession) -> Response:
@@ -175,26 +176,30 @@ async def show_top_up(session: OperatorSession) -> Response:
 def _rate(top_up: TopUp) -> str | None:
     if top_up.currency is Currency.USD:
         return None
-    since = "" if top_up.rate_on is None else f", since {top_up.rate_on:%-d %b %Y}"
-    return f"{write_exact(top_up.rate)} {top_up.currency} for US$1{since}"
+    since = "" if top_up.rate_on is None else _(", since {day}").format(day=f"{top_up.rate_on:%-d %b %Y}")
+    return f"{write_exact(top_up.rate)} {top_up.currency} = US$1{since}"
 
 
 def _story(top_up: TopUp, movements: Sequence[Movement]) -> Sequence[tuple[datetime, str, str]]:
     """Return what happened, in order, as far as it was written down: when, what, and more about it."""
     asked = write_exact_money(top_up.asked, top_up.currency)
-    found = [(top_up.created_at, "Started", "" if top_up.asked is None else f"{asked} asked for")]
+    found = [(top_up.created_at, _("Started"), "" if top_up.asked is None else asked)]
     if top_up.asked_at is not None:
-        looks = f"looked at {top_up.tries} times so far" if top_up.tries > 1 else ""
-        found.append((top_up.asked_at, "The provider was asked for the first time", looks))
+        tries = _("asked {count} times so far").format(count=top_up.tries) if top_up.tries > 1 else ""
+        found.append((top_up.asked_at, _("Provider first asked"), tries))
     found += [
-        (one.created_at, "Credited" if one.amount > 0 else "Taken back", write_exact_usd(abs(one.amount)))
+        (
+            one.created_at,
+            _("Credited") if one.amount > 0 else _("Taken back"),
+            write_exact_usd(abs(one.amount)),
+        )
         for one in movements
     ]
     if top_up.finished_at is not None:
-        ended = f"Ended: {OPERATOR_STATES[top_up.state][0]}"
+        ended = _("Finished: {state}").format(state=OPERATOR_STATES[top_up.state][0])
         found.append((top_up.finished_at, ended, top_up.reason or ""))
     if top_up.due_at is not None:
-        found.append((top_up.due_at, "A worker looks at it again", ""))
+        found.append((top_up.due_at, _("Provider is asked again"), ""))
     return sorted(found, key=itemgetter(0))
 
 
@@ -212,7 +217,9 @@ async def _read_decision(session: OperatorSession) -> tuple[TopUp, DecisionForm]
     form = await DecisionForm.read(session.request)
     top_up = await find_top_up(session)
     if form.outcome.data == "paid" and (not form.amount or to_usd(form.amount, top_up.rate) <= 0):
-        form.faults["paid"] = f"Write what the provider took, in {top_up.currency}, like 5 or 12.50."
+        form.faults["paid"] = _("Enter the amount that the provider took, in {currency}, such as 5.").format(
+            currency=top_up.currency
+        )
     form.refuse_faults()
     return top_up, form
 
@@ -224,29 +231,29 @@ async def ask_resolve(session: OperatorSession) -> Response:
     assert account is not None
     return session.page(
         "confirm.html.jinja",
-        title="Nothing was paid?" if form.amount is None else "Credit this top-up?",
+        title=_("Close this top-up without a credit?") if form.amount is None else _("Credit this top-up?"),
         facts=_comes_to(top_up, account, form),
         fields=form.filled,
         action=f"{path_of(top_up.id)}/resolve/confirm",
-        button="Nothing was paid" if form.amount is None else "Credit it",
+        button=_("Close top-up") if form.amount is None else _("Credit top-up"),
         back=path_of(top_up.id),
     )
 
 
 def _comes_to(top_up: TopUp, account: Account, form: DecisionForm) -> Mapping[str, str]:
     facts = {
-        "Account": f"{account.business}, {account.name}",
-        "Top-up": f"{full_name_of(top_up.method, top_up.provider)}, {write_id(TOP_UP, top_up.id)}",
+        _("Account"): f"{account.business}, {account.name}",
+        _("Top-up"): f"{full_name_of(top_up.method, top_up.provider)}, {write_id(TOP_UP, top_up.id)}",
     }
     if form.amount is None:
-        facts["Credited"] = "nothing"
+        facts[_("Credit")] = _("nothing")
     else:
         amount = to_usd(form.amount, top_up.rate)
-        facts["The provider took"] = write_exact_money(form.amount, top_up.currency)
-        facts["Credited"] = write_exact_usd(amount)
-        facts["Balance after"] = write_exact_usd(account.balance + amount)
-        facts["Reference"] = form.reference.data or top_up.provider_reference or "none"
-    return {**facts, "Note": form.note.data}
+        facts[_("Paid")] = write_exact_money(form.amount, top_up.currency)
+        facts[_("Credit")] = write_exact_usd(amount)
+        facts[_("Balance after")] = write_exact_usd(account.balance + amount)
+        facts[_("Provider reference")] = form.reference.data or top_up.provider_reference or _("none")
+    return {**facts, _("Note"): form.note.data}
 
 
 async def resolve(session: OperatorSession) -> Response:
