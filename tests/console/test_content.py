@@ -11,10 +11,10 @@ from tests.support.identity.people import alert, goes_to
 from tests.support.processes.service import Caller, Service
 from tumira.audit_log import Actor
 from tumira.console.pages.content import suggest
+from tumira.content.review import ask_review
 from tumira.content.store import digest_of
 from tumira.core.ids import TEMPLATE, write_id
 from tumira.identity import manage_accounts
-from tumira.identity import profile as manage_login
 
 CONTENT: Final = "/operator/content"
 TEMPLATES: Final = CONTENT + "/templates"
@@ -31,7 +31,7 @@ def refused(service: Service, text: str = ADVERT, *, business: str = "Shoe Shop"
 
 def ask(service: Service, caller: Caller, text: str = ADVERT, note: str = "We do this weekly.") -> None:
     asked = service.run(
-        manage_login.ask_review, caller.id, digest_of(text), text, note, actor=Actor("owner", "198.18.0.1")
+        ask_review, caller.id, digest_of(text), text, note, actor=Actor("owner", "198.18.0.1")
     )
     assert asked
 

@@ -10,9 +10,9 @@ from tests.support.identity.customers import link, words
 from tests.support.processes.service import Service
 from tumira.audit_log import Actor
 from tumira.console.pages.start import list_full_disk
+from tumira.content.review import ask_review
 from tumira.content.store import digest_of
 from tumira.delivery.manage_carriers import add_carrier, keep_simulator
-from tumira.identity import profile
 from tumira.topups.states import Expired, PaymentInDoubt, StillPending
 
 START: Final = "/operator"
@@ -126,7 +126,7 @@ def test_top_ups_and_reviews_that_wait_are_listed(service: Service, admin: httpx
         caller.id,
         digest,
     )
-    service.run(profile.ask_review, caller.id, digest, ADVERT, "", actor=Actor("owner", "198.18.0.1"))
+    service.run(ask_review, caller.id, digest, ADVERT, "", actor=Actor("owner", "198.18.0.1"))
     page = admin.get(START).text
     for title, path in (
         ("2 top-ups are in doubt", "/operator/top-ups?show=doubt"),

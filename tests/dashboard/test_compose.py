@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 import asyncpg
 import httpx
@@ -15,8 +15,9 @@ import pytest
 from tests.support.identity.customers import ONE, Customer, open_session, words
 from tests.support.processes.service import Service
 from tumira.audit_log import OPERATOR
-from tumira.content.review import add_template
+from tumira.content.review import OPEN_MAX, add_template
 from tumira.content.templates import TemplateVerdict
+from tumira.delivery.manage_carriers import add_carrier, remove_carrier
 from tumira.identity import manage_accounts
 from tumira.pricing.actions import add_destination, set_price
 from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff
@@ -78,7 +79,9 @@ def hidden(page: httpx.Response) -> dict[str, str]:
 
 
 def typed(page: httpx.Response) -> tuple[str, ...]:
-    areas = re.findall(r"<textarea [^>]*>\n(.*?)</textarea>", page.text, re.DOTALL)
+    areas = re.findall(
+        r'<textarea id="(?:recipients|message)" [^>]*>\n(.*?)</textarea>', page.text, re.DOTALL
+    )
     (reference,) = re.findall(r'<input id="reference" [^>]*value="([^"]*)"', page.text)
     return tuple(html.unescape(text) for text in (*areas, reference))
 
@@ -114,14 +117,13 @@ def test_a_message_is_priced_by_country_before_it_is_sent(service: Service) -> N
     assert "2 segments GSM-7" in said
     assert "Zimbabwe 2 US$0.04 2 US$0.16" in said
     assert "South Africa 1 US$0.02 2 US$0.04" in said
-    assert "Total US$0.20" in said
+    assert "3 recipients · US$0.20 · 2 left out" in said
     assert "Balance now US$10.00 Balance after US$9.80" in said
-    assert "1 number was given more than once" in said
+    assert "1 repeated number: each recipient gets the message once." in said
     assert "2 numbers are left out" in said
     assert "0242000000 This is not a mobile number in Zimbabwe." in said
     assert "+447700900123 We do not send to this country." in said
-    assert "Here begins segment 2." in page.text
-    assert page.text.count("Here begins segment") == 1
+    assert page.text.count("begins here.") == page.text.count("Segment 2 begins here.") == 1
     assert '<button aria-describedby="total">Confirm</button>' in page.text
     assert customer.batches() == []
     assert customer.spent() == 0
@@ -145,9 +147,9 @@ def test_all_that_is_wrong_is_said_at_once_beside_its_field(service: Service) ->
     assert page.status_code == 422
     assert typed(page) == (" ,; \n", " \n ", "r" * 65)
     for field, said in (
-        ("recipients", "Give at least one number."),
-        ("message", "Write the message."),
-        ("reference", "At most 64 characters."),
+        ("recipients", "Enter at least one phone number."),
+        ("message", "Enter a message."),
+        ("reference", "Enter a reference of at most 64 characters."),
     ):
         assert f'id="{field}-fault"' in page.text
         assert f'<a href="#{field}">' in page.text
@@ -155,13 +157,13 @@ def test_all_that_is_wrong_is_said_at_once_beside_its_field(service: Service) ->
     # A fault of the text does not hide behind one of the recipients.
     page = customer.compose("\n".join(numbers(1001)), ADVERT)
     assert page.status_code == 422
-    assert "These are 1,001 numbers, 1 more than can be sent to at once." in alert(page)
+    assert "You entered 1,001 numbers. Send to 1,000 now and to the other 1 afterwards." in alert(page)
     assert "This is marketing" in alert(page)
     for message, said in (
-        ("a" * 766, "This takes 6 segments in GSM-7; at most 5 can be sent. Shorten it."),
-        ("a\u200b\u2019" * 120, "6 segments in UCS-2; at most 5 can be sent"),
+        ("a" * 766, "The text takes 6 segments (GSM-7). Shorten it to at most 5."),
+        ("a\u200b\u2019" * 120, "6 segments (UCS-2). Shorten it to at most 5, or leave out the characters"),
         ("a\u200b\u2019" * 120, "zero-width space (U+200B) \u2019"),
-        ("x" * 100_000, "segments in GSM-7"),
+        ("x" * 100_000, "segments (GSM-7)"),
     ):
         page = customer.compose(message=message)
         assert page.status_code == 422
@@ -173,13 +175,13 @@ def test_marketing_is_refused_with_the_words_and_what_to_leave_out(service: Serv
     customer = sign_in(service)
     page = customer.compose(message=f"{ORDER} {OFFER}", reference="order")
     assert page.status_code == 422
-    assert "Part of this is marketing" in alert(page)
+    assert "Part of this text is marketing" in alert(page)
     assert "<mark>" in page.text
     assert words(re.findall(r"<blockquote.*?</blockquote>", page.text)[0]).split() == (
         words(f"{ORDER} {OFFER}").split()
     )
     assert f"<li>“{OFFER}”</li>" in page.text
-    assert '<a href="/docs#marketing">' in page.text
+    assert '<a href="/content-policy">' in page.text
     assert typed(page) == (ONE, f"{ORDER} {OFFER}", "order")
     assert is_confirmation(customer.compose(message=ORDER))
 
@@ -195,6 +197,10 @@ def test_a_balance_that_is_or_became_too_small_is_told_with_what_is_missing(serv
             answer
         )
         assert typed(answer) == (two, ORDER, "order")
+        assert "Your balance is US$0.04 too low. Top up" in words(answer.text)
+        assert '<a id="top-up" href="/dashboard/top-up?amount=5">' in answer.text
+    answer = customer.compose(" ".join(numbers(200)))
+    assert '<a id="top-up" href="/dashboard/top-up?amount=7.96">' in answer.text
     assert customer.spent() == Decimal("0.04")
 
 
@@ -220,7 +226,7 @@ def test_what_is_blocked_or_suspended_is_not_sent_even_if_it_was_shown_before(se
     service.run(add_template, message, customer.caller.id, TemplateVerdict.BLOCK, note="", actor=OPERATOR)
     for answer in (customer.compose(message=message), customer.confirm(page)):
         assert answer.status_code == 422
-        assert "The operator has blocked texts of this form" in alert(answer)
+        assert "We have blocked texts of this form." in alert(answer)
         assert typed(answer) == (ONE, message, "")
     page = customer.compose()
     service.run(manage_accounts.suspend, customer.caller.id, suspended=True)
@@ -235,7 +241,7 @@ def test_numbers_of_which_none_can_be_sent_to_are_listed_with_why(service: Servi
     given = "077120003, 123 +26377120005; +447700900123, <b>"
     page = sign_in(service).compose(given)
     assert page.status_code == 422
-    assert "None of these can be sent to" in alert(page)
+    assert "None of these numbers can be sent to" in alert(page)
     said = words(page.text)
     assert "123 This number is too short." in said
     for short in ("077120003", "+26377120005"):
@@ -247,7 +253,7 @@ def test_numbers_of_which_none_can_be_sent_to_are_listed_with_why(service: Servi
 def test_a_thousand_numbers_can_be_sent_to(service: Service) -> None:
     customer = sign_in(service)
     page = customer.compose("\r\n".join(numbers(1000)))
-    assert "Total US$40.00" in words(page.text)
+    assert "1,000 recipients · US$40.00" in words(page.text)
     sent_to(customer.confirm(page))
     assert customer.batches()[0]["recipients"] == 1000
 
@@ -277,7 +283,7 @@ def test_a_price_that_changed_is_shown_before_anything_is_sent(service: Service)
     assert answer.status_code == 409
     assert is_confirmation(answer)
     assert "Nothing was sent" in alert(answer)
-    assert "Total US$0.05" in words(answer.text)
+    assert "1 recipient · US$0.05" in words(answer.text)
     assert customer.batches() == []
     batch = sent_to(customer.confirm(answer))
     assert customer.spent() == Decimal("0.05")
@@ -335,26 +341,68 @@ def test_the_end_of_a_line_counts_as_one_character_as_in_the_browser(service: Se
     assert "2 segments GSM-7" in words(customer.compose(message="a" * 80 + "\r\n" * 2 + "b" * 79).text)
 
 
-def test_the_verdict_names_the_words_and_needs_no_recipients(service: Service) -> None:
-    customer = sign_in(service)
+def check(customer: Writer, message: str = "", recipients: str = "", kind: str = "") -> str:
+    answer = customer.post(COMPOSE + "/check", message=message, recipients=recipients, kind=kind)
+    assert answer.status_code == 200
+    assert answer.headers["cache-control"] == "no-store"
+    return answer.text
 
-    def verdict(message: str) -> Any:
-        answer = customer.post(COMPOSE + "/verdict", message=message)
-        assert answer.status_code == 200
-        assert answer.headers["cache-control"] == "no-store"
-        return answer.json()
 
-    assert verdict(ORDER) == {"refused": False}
-    assert verdict("") == {"refused": False}
-    assert verdict("x" * 10_000) == {"refused": False}
-    said = verdict(f"😀 {ORDER}\r\n{OFFER}")
-    assert said["refused"]
-    assert "".join(piece for piece, _ in said["pieces"]) == f"😀 {ORDER}\n{OFFER}"
-    assert any(marked and "20% off" in piece for piece, marked in said["pieces"])
-    assert said["drop"] == [OFFER]
+def test_what_was_typed_so_far_is_priced_and_judged(service: Service) -> None:
+    customer = sign_in(service, "0.15")
+    said = check(customer, ORDER, "077 120 0001, 0821230001 +263242000000 +27821230002 0771200001")
+    assert "2 recipients: +263 77 120 0001, +27 82 123 0002" in words(said).replace("\xa0", " ")
+    assert "0821230001 This is not a mobile number in Zimbabwe. Did you mean +27821230001" in (
+        words(said).replace("\xa0", "")
+    )
+    assert "+263242000000 This is not a mobile number in Zimbabwe." in words(said)
+    assert "2 recipients · US$0.06 · 2 left out" in words(said)
+    assert 'data-units="600" data-balance="1500"' in said
+    assert "Checked: this text can be sent." in words(said)
+    for message in ("", "Short", "x" * 10_000):
+        assert "No marketing." in words(check(customer, message))
+    assert "None of these numbers can be sent to." in words(check(customer, recipients="0242000000"))
+    assert "1,001 numbers. Send to at most 1,000 at once." in (
+        words(check(customer, recipients=" ".join(numbers(1001))))
+    )
+    said = check(customer, "It\u2019s here")
+    assert 'data-spelling="It&#39;s here"' in said
+    said = check(customer, f"\U0001f600 {ORDER}\r\n{OFFER}")
+    assert "This text is refused" in words(said)
+    (quoted,) = re.findall(r'<blockquote class="text">(.*?)</blockquote>', said, re.DOTALL)
+    assert html.unescape(re.sub("</?mark>", "", quoted)) == f"\U0001f600 {ORDER}\n{OFFER}"
+    assert any("20% off" in marked for marked in re.findall("<mark>(.*?)</mark>", quoted))
+    assert f"<li>“{OFFER}”</li>" in said
+    assert "Send for review" in said
+    assert "Send for review" not in check(customer, OFFER, kind="upload")
     # Nobody is counted as refused for what they were still typing.
     refusals = service.sql("SELECT 1 FROM content_refusals WHERE account_id = $1", customer.caller.id)
     assert refusals == []
+
+
+def test_so_many_texts_are_under_review_at_once(service: Service) -> None:
+    customer = sign_in(service)
+    offers = [f"{ADVERT} {'x' * number}" for number in range(OPEN_MAX + 1)]
+    answers = [
+        customer.post(COMPOSE + "/review", recipients=ONE, message=offer, note="Please.") for offer in offers
+    ]
+    assert [answer.status_code for answer in answers] == [200] * OPEN_MAX + [422]
+    assert f"You have {OPEN_MAX} texts under review." in alert(answers[-1])
+    assert "Please.</textarea>" in answers[-1].text
+
+
+def test_the_sender_that_recipients_see_is_shown(service: Service) -> None:
+    customer = sign_in(service)
+    carriers = (("main", "Tumira", None), ("harare", "Shop", ["ZW"]), ("backup", "32100", ["ZA"]))
+    for priority, (name, source, countries) in enumerate(carriers):
+        url = f"smpp://tumira:secret@smpp.example.com?source={source}"
+        service.run(add_carrier, name, url, countries, 10 - priority)
+    for page in (customer.ask(COMPOSE), customer.compose()):
+        assert "32100 (South Africa), Shop (Zimbabwe)" in words(page.text)
+    for name in ("harare", "backup"):
+        service.run(remove_carrier, name)
+    assert "From Tumira Your message" in words(customer.ask(COMPOSE).text)
+    service.run(remove_carrier, "main")
 
 
 @pytest.mark.parametrize(

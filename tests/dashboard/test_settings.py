@@ -9,6 +9,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from tests.support.identity.customers import words
 from tests.support.identity.people import (
     PASSWORD,
     Person,
@@ -29,7 +30,10 @@ from tests.support.identity.people import (
     texts_to,
 )
 from tests.support.processes.service import Service
-from tumira.content.review import list_refusals
+from tumira.audit_log import OPERATOR
+from tumira.content.review import add_template, dismiss, list_refusals
+from tumira.content.store import digest_of
+from tumira.content.templates import TemplateVerdict
 
 SETTINGS: Final = "/dashboard/settings"
 CHANGES: Final = SETTINGS + "/changes"
@@ -102,7 +106,7 @@ def test_names_and_email_are_changed_and_shown_everywhere(service: Service, pers
     assert account(service, person)["email"] is None
     assert saved(post(person, "profile", name=" Rudo  Dube ", business=SCRIPT)) == "profile"
     page = person.browser.get(SETTINGS + "?done=profile")
-    assert "Your profile is saved." in page.text
+    assert "Profile saved." in page.text
     assert (value_of(page, "name"), value_of(page, "business")) == ("Rudo Dube", SCRIPT)
     for path in (SETTINGS, CHANGES, "/dashboard"):
         assert "<script>alert" not in person.browser.get(path).text
@@ -123,7 +127,7 @@ def test_what_cannot_be_saved_is_said_beside_its_field_and_stays_written(person:
         for field, text in fields.items():
             assert value_of(refused, field) == text
             assert f'id="{field}-fault"' in refused.text
-    assert "Nothing was changed" in person.browser.get(CHANGES).text
+    assert "No changes yet." in person.browser.get(CHANGES).text
 
 
 def test_a_new_password_ends_all_other_sessions(service: Service, person: Person) -> None:
@@ -176,7 +180,7 @@ def test_sessions_are_listed_in_words_and_ended_by_their_owner_alone(
         sign_in(other, person.phone)
     page = person.browser.get(SETTINGS)
     assert page.text.count("Chrome on Android</th>") == 3
-    assert page.text.count("This one") == 1
+    assert page.text.count("This browser") == 1
     ids = sessions_in(page)
     assert len(ids) == 3
     stranger = sign_up(service)
@@ -211,7 +215,7 @@ def test_limits_hold_for_programs_and_for_the_dashboard_alike(service: Service, 
         "/dashboard/compose",
         data={"recipients": " ".join(MANY[:3]), "message": "Your order is on its way.", "reference": ""},
     )
-    assert "limit per call is US$0.08" in html.unescape(composed.text)
+    assert "your limit of US$0.08 per send" in html.unescape(composed.text)
 
     assert saved(post(person, "limits", call_limit="", daily_limit="0.12")) == "limits"
     assert [send(service, key, to).status_code for to in (MANY[:2], MANY[:1])] == [429, 202]
@@ -252,7 +256,7 @@ def test_a_refused_text_is_kept_for_review_only_when_its_owner_gives_it(
     key = make_key(person)
     assert send(service, key, body=OFFER).json()["error"]["code"] == "CONTENT_REJECTED"
     page = person.browser.get(SETTINGS)
-    assert "Words that weighed" in page.text
+    assert "Refused for" in page.text
     (path,) = re.findall(r'href="(/dashboard/settings/refusals/[0-9a-f]{64})"', page.text)
     assert "Refused text" in person.browser.get(path).text
     stranger = sign_up(service)
@@ -271,12 +275,49 @@ def test_a_refused_text_is_kept_for_review_only_when_its_owner_gives_it(
     (kept,) = service.run(list_refusals, account_id, 10)
     assert (kept.text, kept.review_note) == (OFFER, "They asked for it <b>")
     assert kept.review_asked_at is not None
-    assert "Review asked for" in person.browser.get(SETTINGS).text
+    assert "Under review" in person.browser.get(SETTINGS).text
     # Refused once more, it is still there for the operator.
     assert send(service, key, body=OFFER).status_code == 422
     (kept,) = service.run(list_refusals, account_id, 10)
     assert (kept.text, kept.count) == (OFFER, 2)
     assert OFFER not in html.unescape(person.browser.get(CHANGES).text)
+
+
+def test_a_refused_text_is_sent_for_review_from_compose_and_its_answer_is_shown(
+    service: Service, person: Person
+) -> None:
+    account_id, digest = account(service, person)["id"], digest_of(OFFER)
+
+    def compose(path: str = "") -> httpx.Response:
+        fields = {"recipients": MANY[0], "message": OFFER, "reference": "r", "note": "Members asked."}
+        return person.browser.post("/dashboard/compose" + path, data=fields)
+
+    def listed() -> str:
+        return words(person.browser.get(SETTINGS).text)
+
+    assert "Send for review" in compose().text
+    for _ in range(2):
+        page = compose("/review")
+        assert page.status_code == 200
+        assert "The text is sent for review." in words(page.text)
+        assert "You sent this text for review on" in words(page.text)
+        assert OFFER in page.text
+        assert MANY[0] in page.text
+    found = service.sql(
+        "SELECT text, review_note, count FROM content_refusals WHERE account_id = $1", account_id
+    )
+    assert [tuple(row) for row in found] == [(OFFER, "Members asked.", 1)]
+    assert person.browser.get(CHANGES).text.count("Review of a refused text asked for") == 1
+    assert "Under review since" in listed()
+    service.run(dismiss, account_id, digest, answer="It offers a discount.", actor=OPERATOR)
+    assert "Stays refused It offers a discount. Ask for a review" in listed()
+    assert "Send for review" in compose().text
+    compose("/review")
+    assert "Under review since" in listed()
+    allow = (OFFER, account_id, TemplateVerdict.ALLOW)
+    service.run(add_template, *allow, note="Fine.", actor=OPERATOR, answers=digest)
+    assert "Allowed Fine." in listed()
+    assert "No review is needed" in words(compose("/review").text)
 
 
 def test_closing_asks_for_password_and_word_and_ends_everything(service: Service, person: Person) -> None:
@@ -329,7 +370,7 @@ def test_a_closed_number_signs_neither_in_nor_up_again(service: Service, person:
     pass_time(service, person.phone, "1 hour")
     again = new_browser(service)
     assert goes_to(begin_sign_up(again, person.phone)) == "/dashboard/verify"
-    assert "It has an account" in texts_to(service, person.phone)[-1]
+    assert "already has an account" in texts_to(service, person.phone)[-1]
     assert count(service, "SELECT count(*) FROM accounts WHERE phone = $1", person.phone) == 1
 
 
@@ -348,14 +389,14 @@ def test_changes_are_told_with_who_and_from_where_and_in_pages(service: Service,
         SCRIPT,
     )
     page = person.browser.get(CHANGES)
-    assert page.text.count("The operator (root)") == 50
+    assert page.text.count("Support (root)") == 50
     assert "<script>alert" not in page.text
     (older,) = re.findall(r'href="(/dashboard/settings/changes\?before=\d+)"', page.text)
     second = person.browser.get(older)
-    assert second.text.count("The operator (root)") == 10
+    assert second.text.count("Support (root)") == 10
     assert "first@example.com" in second.text
     for before in ("x", "-1", "9" * 40, "\u0661"):
         assert person.browser.get(CHANGES, params={"before": before}).status_code == 200
     stranger = sign_up(service)
-    assert "Nothing was changed" in stranger.browser.get(CHANGES).text
+    assert "No changes yet." in stranger.browser.get(CHANGES).text
     assert "first@example.com" not in stranger.browser.get(older).text

@@ -65,10 +65,14 @@ class Uploader(Customer):
         self.service.sql(f"UPDATE accounts SET {change} WHERE id = $1", self.caller.id)
 
 
-@pytest.fixture
-def customer(service: Service) -> Uploader:
+def sign_in(service: Service) -> Uploader:
     caller = service.open_account("100")
     return Uploader(service, caller, open_session(service, caller))
+
+
+@pytest.fixture
+def customer(service: Service) -> Uploader:
+    return sign_in(service)
 
 
 def sheet(rows: int, header: str = "to,name") -> str:
@@ -96,9 +100,9 @@ def test_a_file_is_checked_row_by_row_and_priced_by_country(customer: Uploader) 
     assert "3 of 6 rows can be sent" in said
     assert "Zimbabwe 2 2 US$0.08" in said
     assert "South Africa 1 1 US$0.02" in said
-    assert "US$0.10 in all" in said
-    for line, code in ((4, "INVALID_NUMBER"), (6, "UNSUPPORTED_DESTINATION"), (7, "DUPLICATE")):
-        assert re.search(rf"Row {line} .*?{code}", said)
+    assert "US$0.10 in total" in said
+    for line, reason in ((4, "too short"), (6, "not send to this country"), (7, "same text to this number")):
+        assert re.search(rf"Row\s+{line} .*?{reason}", said)
     assert "Dear Ben, your parcel is here." in said
     assert '<button aria-describedby="total">Send</button>' in page
     assert customer.messages() == 0
@@ -108,7 +112,7 @@ def test_what_was_confirmed_is_sent_and_its_progress_shown(customer: Uploader) -
     path = customer.checked(sheet(1200), reference="spring")
     asked = customer.page(f"{path}/send")
     assert "Send 1,200 messages?" in words(asked)
-    assert "US$48.00 in all" in words(asked)
+    assert "US$48.00 in total" in words(asked)
     assert "Dear Person 0, your parcel is here." in words(asked)
 
     assert goes_to(customer.confirm(path)) == path
@@ -147,14 +151,14 @@ def test_another_amount_than_it_costs_sends_nothing_and_is_shown_again(customer:
 
 def test_a_file_that_costs_too_much_is_refused_whole_and_says_what_is_missing(customer: Uploader) -> None:
     path = customer.checked(sheet(2501))
-    assert "US$0.04 is missing" in words(customer.page(path))
+    assert "Your balance is US$0.04 too low." in words(customer.page(path))
     answer = customer.confirm(path)
     assert answer.status_code == httpx.codes.PAYMENT_REQUIRED
     assert "Nothing was sent. You need US$0.04 more" in alert(answer)
     customer.set("daily_limit = 1, balance = balance + 100")
     assert "your limit is US$1.00 per day" in alert(customer.confirm(path))
     customer.set("daily_limit = NULL, call_limit = 2")
-    assert "your limit of US$2.00 per call" in alert(customer.confirm(path))
+    assert "your limit of US$2.00 per send" in alert(customer.confirm(path))
     customer.set("suspended_at = now()")
     assert "suspended" in alert(customer.confirm(path))
     customer.service.run(send_everything)
@@ -183,9 +187,9 @@ def test_what_was_filled_in_wrongly_is_said_beside_its_field(customer: Uploader)
     for data, fields, field, said in (
         (sheet(10_001), {}, "file", "The file has 10,001 rows; at most 10,000"),
         ("", {}, "file", "The file is empty"),
-        (sheet(2), {"message": "\u200b\xa0"}, "message", "Write the message."),
+        (sheet(2), {"message": "\u200b\xa0"}, "message", "Enter a message."),
         (sheet(2), {"message": "Dear {nmae}"}, "message", "The file has no column {nmae}"),
-        (sheet(2), {"country": "XX"}, "country", "Choose one of the list."),
+        (sheet(2), {"country": "XX"}, "country", "Choose a country from the list."),
         (sheet(2), {"reference": "x" * 65}, "reference", "Enter at most 64 characters."),
         ("", {"name": ""}, "file", "Choose a file."),
     ):
@@ -194,12 +198,58 @@ def test_what_was_filled_in_wrongly_is_said_beside_its_field(customer: Uploader)
         assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY, said
         assert said in alert(answer)
         assert said in html.unescape(answer.text.partition(f'id="{field}-fault">')[2].partition("</p>")[0])
-        # What was filled in is still there, but for the file.
+        # What was filled in is still there, and so is the file, unless that was wrong.
         assert html.escape(filled["message"]) in answer.text
         assert f'value="{filled["reference"]}"' in answer.text
-        assert ("Please choose the file again." in answer.text) == (field != "file")
+        assert ("We still have" in answer.text) == (field != "file")
     uploads = "SELECT count(*) FROM uploads WHERE account_id = $1"
     assert count(customer.service, uploads, customer.caller.id) == 0
+
+
+def kept_in(page: str) -> str:
+    found = re.search(r'<input type="hidden" name="kept" value="(fil_[0-9a-z]+)">', page)
+    assert found is not None
+    return found[1]
+
+
+def test_a_file_is_kept_over_corrections_of_its_message(customer: Uploader) -> None:
+    refused = customer.check(sheet(2), "Dear {nmae}", name="people.csv", reference="spring", country="ZA")
+    assert "We still have people.csv" in words(refused.text)
+    assert 'required aria-describedby="file-hint' not in refused.text
+    kept = kept_in(refused.text)
+    # The browser sends an empty file if none was chosen again.
+    path = goes_to(customer.check("", "Dear {name}, hello.", name="", kept=kept, country="ZW"))
+    assert path is not None
+    page = customer.page(path)
+    assert "2 of 2 rows can be sent" in words(page)
+    assert "people.csv" in page
+    # The message is corrected after the check, too.
+    (again,) = re.findall(r'href="(/dashboard/upload\?file=fil_[0-9a-z]+)"', page)
+    form = customer.page(again)
+    assert "Dear {name}, hello.</textarea>" in form
+    assert '<option value="ZW" selected>' in form
+    assert kept_in(form) == kept
+    assert goes_to(customer.check("", "Hello {name}.", name="", kept=kept)) not in {None, path}
+    # Another file replaces it, and nobody else has it.
+    other = sign_in(customer.service)
+    assert other.ask(again).status_code == httpx.codes.NOT_FOUND
+    assert "We no longer have this file." in alert(other.check("", name="", kept=kept))
+    assert customer.checked(sheet(3)) != path
+    assert "We no longer have this file." in alert(customer.check("", name="", kept=kept))
+    customer.service.sql("UPDATE kept_files SET kept_at = now() - interval '25 hours'")
+    assert "Change message" not in customer.page(path)
+
+
+def test_the_sample_file_can_be_sent(customer: Uploader) -> None:
+    answer = customer.ask(PAGE + "/sample.csv")
+    assert answer.headers["content-disposition"] == 'attachment; filename="sample.csv"'
+    form = customer.page(PAGE)
+    assert 'href="/dashboard/upload/sample.csv"' in form
+    assert '<option value="ZW" selected>' in form
+    assert "Price of one message: US$0.04 to Zimbabwe" in words(form)
+    message = "Dear {name}, your balance is {amount}."
+    path = customer.checked(answer.content, message, country="ZW")
+    assert "3 of 3 rows can be sent" in words(customer.page(path))
 
 
 @pytest.mark.parametrize("declared", [True, False])
@@ -252,9 +302,10 @@ def test_bad_rows_are_paged_and_downloaded_with_reasons_and_suggestions(customer
     rows = [f"077120{place:04},Person {place}" for place in range(250)]
     path = customer.checked("\n".join(["to,name", "+263771200001,Anna", *rows]))
     first, second, last = (customer.page(path + query) for query in ("", "?after=102", "?after=202"))
-    assert "250 rows cannot be sent" in words(first)
+    assert "250 rows are left out" in words(first)
     shown = [
-        re.findall(r"Row </span>([0-9,]+)</th>\n<td data-name=\"What", page) for page in (first, second, last)
+        re.findall(r"Row&nbsp;</span>([0-9,]+)</th>\n<td data-name=\"Content", page)
+        for page in (first, second, last)
     ]
     assert [(one[0], one[-1], len(one)) for one in shown] == [
         ("3", "102", 100),
@@ -283,7 +334,7 @@ def test_each_row_is_judged_and_counted_with_its_own_text(customer: Uploader) ->
     text = f'to,text\n+263771200001,"{ADVERT}"\n+263771200002,Your parcel is here.'
     page = words(customer.page(customer.checked(text, "{text}")))
     assert "1 of 2 rows can be sent" in page
-    assert "CONTENT_REJECTED" in page
+    assert "1 refused as marketing" in page
     text = "\n".join(["to,face", *(f"+26377120{place:04},{FACES}" for place in range(3))])
     path = customer.checked(text, "Dear customer, your parcel is here: {face}{face}")
     assert "Zimbabwe 3 6 US$0.24" in words(customer.page(path))
@@ -292,7 +343,7 @@ def test_each_row_is_judged_and_counted_with_its_own_text(customer: Uploader) ->
 def test_a_file_of_which_nothing_can_be_sent_offers_no_button(customer: Uploader) -> None:
     path = customer.checked("to\n12\n13", "Your parcel is here.")
     page = customer.page(path)
-    assert "None of the 2 rows can be sent." in words(page)
+    assert "None of the rows can be sent." in words(page)
     assert "Send</button>" not in page
     assert goes_to(customer.ask(f"{path}/send")) == path
     assert customer.confirm(path, "0").status_code == httpx.codes.CONFLICT
@@ -329,7 +380,7 @@ def test_rows_that_are_no_longer_allowed_are_shown_before_and_after_the_send(cus
     block("Dear Person 1, your parcel is here.")
     asked = customer.confirm(path)
     assert asked.status_code == httpx.codes.CONFLICT
-    assert "1 row is no longer allowed, and left out." in alert(asked)
+    assert "1 row is no longer allowed and left out." in alert(asked)
     assert "Send 3 messages?" in words(asked.text)
     assert "Row 3 +263771200001" in words(asked.text)
     assert goes_to(customer.confirm(path)) == path

@@ -21,6 +21,7 @@ from tumira.operations.retention import WEEKS_PER_TURN_MAX
 from tumira.pricing.phone_numbers import DIGITS_LEFT, NUMBERS_KEPT
 from tumira.sending import lookups
 from tumira.sending.lifecycle import TEXT_KEPT
+from tumira.uploads import kept_files
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text()
 
@@ -32,6 +33,7 @@ KEPT: Final[Mapping[str, str]] = {
     "`messages`, `batches`, `parts`": f"{KEEP_WEEKS} weeks, or as `TUMIRA_KEEP_WEEKS` says",
     "`events`": f"{EVENT_WEEKS} weeks",
     "`uploads`, `upload_chunks`, `upload_faults`": f"{TEXT_KEPT.days} days, or until it was sent",
+    "`kept_files`": f"{kept_files.KEPT // timedelta(hours=1)} hours",
     "`idempotency_keys`": f"{lookups.IDEMPOTENCY_HOURS} hours",
     "`webhook_attempts`": f"{ATTEMPT_WEEKS} weeks",
     "`content_refusals`": f"{content_store.KEPT.days} days after the last time",

@@ -14,6 +14,7 @@ from tests.support.identity.operators import OperatorBrowser, new_operator
 from tests.support.identity.people import Person, run_behind_proxy, sign_up
 from tests.support.processes.service import Service
 from tumira.audit_log import Actor
+from tumira.content import review as content_review
 from tumira.content.store import digest_of
 from tumira.core.histogram import bucket_of
 from tumira.core.ids import (
@@ -36,7 +37,7 @@ from tumira.core.ids import (
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.delivery.store import latency as latencies
 from tumira.events import NewEvent, record_events
-from tumira.identity import manage_accounts, profile
+from tumira.identity import manage_accounts
 from tumira.postgres.pool import Database
 from tumira.sending.low_balance import low_balance_data
 from tumira.topups import store as top_ups
@@ -264,7 +265,9 @@ def _add_refusal(service: Service, account_id: AccountId) -> dict[str, str]:
         account_id,
         digest,
     )
-    service.run(profile.ask_review, account_id, digest, ADVERT, LONG, actor=Actor("owner", "198.18.0.1"))
+    service.run(
+        content_review.ask_review, account_id, digest, ADVERT, LONG, actor=Actor("owner", "198.18.0.1")
+    )
     return {"digest": digest.hex()}
 
 

@@ -1,4 +1,4 @@
-"""Operator actions on content: reviews of refused texts, and templates that allow or block texts."""
+"""Reviews of refused texts, asked for by customers and answered by operators, and templates of texts."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -9,11 +9,13 @@ from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
 from tumira.content import store as content_store
 from tumira.content import template_store
-from tumira.content.store import ContentRefusal
+from tumira.content.check import describe_refusal
+from tumira.content.store import ContentRefusal, digest_of
 from tumira.content.template_store import Template
 from tumira.content.templates import TemplateVerdict, tidy
-from tumira.core.errors import OperatorError
+from tumira.core.errors import ContentRejected, OperatorError
 from tumira.core.ids import TEMPLATE, AccountId, TemplateId, new_id, write_id
+from tumira.core.translation import _
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 
@@ -23,12 +25,64 @@ _NO_TEMPLATE: Final = "There is no such template; `tumira template list` shows t
 OWN_MAX: Final = 100
 IN_ALL_MAX: Final = 10_000
 NOTE_MAX: Final = 200
+# The customer's note, and how many of an account's texts wait for an answer at once.
+REVIEW_NOTE_MAX: Final = 500
+OPEN_MAX: Final = 20
 _NO_REVIEW: Final = "Nobody waits for an answer about this text any more; somebody else has given it."
 
 _WHAT: Final = {
     TemplateVerdict.ALLOW: "texts of a template allowed",
     TemplateVerdict.BLOCK: "texts of a template refused",
 }
+
+
+async def ask_review(
+    database: Database, account_id: AccountId, digest: bytes, text: str, note: str, actor: Actor
+) -> bool:
+    """Ask for the review of a text that was refused; False unless its owner supplies that text again."""
+    # A form and a program may end lines differently.
+    writings = (text, text.strip(), text.replace("\n", "\r\n"))
+    written = next((one for one in writings if digest_of(one) == digest), None)
+    async with database.transaction() as connection:
+        known = await content_store.find(connection, account_id, digest)
+        if written is None or known is None:
+            return False
+        await _ask(connection, known, account_id, written, note, actor)
+    return True
+
+
+async def submit_refused(
+    database: Database,
+    account_id: AccountId,
+    text: str,
+    rejected: ContentRejected,
+    note: str,
+    actor: Actor,
+) -> None:
+    """Ask for the review of a text that is refused now; asking again changes nothing."""
+    async with database.transaction() as connection:
+        known = await content_store.find(connection, account_id, digest_of(text))
+        if known is None:
+            refusal = describe_refusal(account_id, text, rejected, datetime.now(UTC), keep_text=False)
+            await content_store.record(connection, [refusal])
+        await _ask(connection, known, account_id, text, note, actor)
+
+
+async def _ask(
+    connection: Connection,
+    known: ContentRefusal | None,
+    account_id: AccountId,
+    text: str,
+    note: str,
+    actor: Actor,
+) -> None:
+    if known is not None and known.review_asked_at is not None:
+        return
+    if await content_store.count_asked(connection, account_id) >= OPEN_MAX:
+        said = _("You have {count} texts under review. Wait for an answer to one of them.")
+        raise OperatorError(said.format(count=OPEN_MAX))
+    await content_store.ask_review(connection, account_id, digest_of(text), note=note, text=text)
+    await audit_log.record(connection, account_id, actor, "review of a refused text asked for")
 
 
 async def add_template(
@@ -55,7 +109,8 @@ async def add_template(
         await _insert(connection, template)
         await _record(connection, actor, account_id, _WHAT[verdict], template)
         if answers is not None and account_id is not None:
-            await content_store.close_review(connection, account_id, answers)
+            allowed = verdict is TemplateVerdict.ALLOW
+            await content_store.close_review(connection, account_id, answers, allowed=allowed, answer=note)
     return template
 
 
@@ -89,7 +144,7 @@ async def dismiss(
     """End a review and leave the text refused."""
     answer = _check_note(answer)
     async with database.transaction() as connection:
-        if not await content_store.close_review(connection, account_id, digest):
+        if not await content_store.close_review(connection, account_id, digest, allowed=False, answer=answer):
             raise OperatorError(_NO_REVIEW)
         what = "review of a refused text: it stays refused"
         await audit_log.record(connection, account_id, actor, what, answer)

@@ -66,6 +66,9 @@ class ContentRefusal:
     # When its owner asked for a review, and their comment.
     review_asked_at: datetime | None
     review_note: str | None
+    # The operator's answer to the last request: whether such texts may be sent now, and why.
+    review_allowed: bool | None
+    review_answer: str | None
 
 
 # The row describes the last refusal: templates and the account's consent change. A text that its owner
@@ -108,7 +111,7 @@ async def record(connection: Connection, refusals: Sequence[NewRefusal]) -> None
 
 _REFUSAL: Final = """
 SELECT account_id, first_at, last_at, count, category, score, reasons, text, digest, review_asked_at,
-       review_note
+       review_note, review_allowed, review_answer
   FROM content_refusals
 """
 
@@ -146,7 +149,8 @@ async def find(connection: Connection, account_id: AccountId, digest: bytes) -> 
 
 SQL_ASK_REVIEW: Final = Statement("""
 UPDATE content_refusals
-   SET review_asked_at = clock_timestamp(), review_note = %(note)s, text = %(text)s
+   SET review_asked_at = clock_timestamp(), review_note = %(note)s, text = %(text)s,
+       review_allowed = NULL, review_answer = NULL
  WHERE account_id = %(account_id)s
    AND digest = %(digest)s
 """)
@@ -157,6 +161,20 @@ async def ask_review(
 ) -> None:
     """Store a refused text with its owner's comment for the operator to review."""
     await SQL_ASK_REVIEW.rows(connection, account_id=account_id, digest=digest, note=note, text=text)
+
+
+SQL_COUNT_ASKED: Final = Statement("""
+SELECT count(*)
+  FROM content_refusals
+ WHERE account_id = %(account_id)s
+   AND review_asked_at IS NOT NULL
+""")
+
+
+async def count_asked(connection: Connection, account_id: AccountId) -> int:
+    """Return how many refused texts of an account wait for the operator's answer."""
+    waiting: int = await SQL_COUNT_ASKED.value(connection, account_id=account_id)
+    return waiting
 
 
 SQL_ERASE_TEXTS: Final = Statement("""
@@ -227,7 +245,8 @@ class ReviewedText(ContentRefusal):
 
 _REVIEW: Final = """
 SELECT r.account_id, r.first_at, r.last_at, r.count, r.category, r.score, r.reasons, r.text, r.digest,
-       r.review_asked_at, r.review_note, a.business, a.review_consent AS consents
+       r.review_asked_at, r.review_note, r.review_allowed, r.review_answer, a.business,
+       a.review_consent AS consents
   FROM content_refusals r
   JOIN accounts a ON a.id = r.account_id
 """
@@ -293,7 +312,8 @@ async def find_review(connection: Connection, account_id: AccountId, digest: byt
 # A text that was submitted only for review is erased; with the account's consent it stays.
 SQL_CLOSE_REVIEW: Final = Statement("""
 UPDATE content_refusals r
-   SET review_asked_at = NULL, review_note = NULL, text = CASE WHEN a.review_consent THEN r.text END
+   SET review_asked_at = NULL, review_note = NULL, text = CASE WHEN a.review_consent THEN r.text END,
+       review_allowed = %(allowed)s, review_answer = %(answer)s
   FROM accounts a
  WHERE r.account_id = %(account_id)s
    AND r.digest = %(digest)s
@@ -303,9 +323,14 @@ RETURNING 1
 """)
 
 
-async def close_review(connection: Connection, account_id: AccountId, digest: bytes) -> bool:
-    """End a review; False when none was requested, or another operator has ended it."""
-    return await SQL_CLOSE_REVIEW.value(connection, account_id=account_id, digest=digest) is not None
+async def close_review(
+    connection: Connection, account_id: AccountId, digest: bytes, *, allowed: bool, answer: str
+) -> bool:
+    """End a review with an answer; False when none was requested, or another operator has ended it."""
+    closed = await SQL_CLOSE_REVIEW.value(
+        connection, account_id=account_id, digest=digest, allowed=allowed, answer=answer
+    )
+    return closed is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from tumira.dashboard.pages import (
     top_up,
     top_up_progress,
     upload,
+    upload_form,
     webhooks,
 )
 from tumira.dashboard.session import Services, top_up_path
@@ -111,6 +112,8 @@ class Dashboard:
             balance,
             health,
             compose,
+            # Before the pages of a file, whose addresses look like that of the sample.
+            upload_form,
             upload,
             sent_file,
             batches,

@@ -21,7 +21,7 @@ def say_refusal(refusal: Refusal) -> str:
             )
         case SpendLimitReached() if "call_limit" in detail:
             return _(
-                "This costs {required}, more than your limit of {limit} per call. Nothing was sent. "
+                "This costs {required}, more than your limit of {limit} per send. Nothing was sent. "
                 "Remove some recipients, or raise the limit in Settings."
             ).format(required=_cost(detail["required"]), limit=_usd(detail["call_limit"]))
         case SpendLimitReached() if "daily_limit" in detail:

@@ -182,6 +182,16 @@ async def list_simulated(database: Database) -> Mapping[str, str]:
         return await carriers.list_simulated(connection)
 
 
+async def list_senders(database: Database) -> Mapping[str, Sequence[str]]:
+    """Return the sender names and numbers that recipients see, each with the countries that show it."""
+    async with database.connection() as connection:
+        senders = await carriers.list_senders(connection)
+    countries: dict[str, list[str]] = {}
+    for country, sender in senders.items():
+        countries.setdefault(sender, []).append(country)
+    return countries
+
+
 async def keep_simulator(database: Database, port: int) -> None:
     """Add the simulator as a carrier once; a removed one stays removed, an existing one follows the port."""
     settings = _read(_SIMULATOR_URL.format(host=_SIMULATOR_HOST, port=port))

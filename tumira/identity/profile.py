@@ -5,11 +5,7 @@ from uuid import UUID
 
 from tumira import audit_log
 from tumira.accounts import store as accounts
-from tumira.audit_log import Actor
-from tumira.content import store as content_store
-from tumira.content.store import digest_of
 from tumira.core import money
-from tumira.core.ids import AccountId
 from tumira.identity import browsers, notify_owner
 from tumira.identity.passwords import hash_secret
 from tumira.identity.reauthenticate import PasswordCheck, Requester, confirm_password
@@ -104,21 +100,6 @@ async def change_notice(
         ways = [name for name, wanted in (("email", by_mail), ("text message", by_text)) if wanted]
         detail = f"below {_amount(below)}, by {' and '.join(ways) or 'webhook alone'}"
         await _record(connection, owner, "low-balance notice changed", detail)
-
-
-async def ask_review(
-    database: Database, account_id: AccountId, digest: bytes, text: str, note: str, actor: Actor
-) -> bool:
-    """Ask the operator to review a refused text; False unless its owner supplies that text again."""
-    async with database.transaction() as connection:
-        # A form and a program may end lines differently.
-        writings = (text, text.strip(), text.replace("\n", "\r\n"))
-        written = next((one for one in writings if digest_of(one) == digest), None)
-        if written is None or await content_store.find(connection, account_id, digest) is None:
-            return False
-        await content_store.ask_review(connection, account_id, digest, note=note, text=written)
-        await audit_log.record(connection, account_id, actor, "review of a refused text asked for")
-    return True
 
 
 async def close_account(database: Database, owner: Requester, password: str) -> PasswordCheck:

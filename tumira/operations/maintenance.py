@@ -34,6 +34,7 @@ from tumira.pricing.store import list_countries
 from tumira.sending import batches
 from tumira.sending.lookups import delete_old_idempotency_keys
 from tumira.uploads import checks as file_checks
+from tumira.uploads import kept_files
 from tumira.uploads import store as uploads
 
 KEYS_PER_TURN_MAX: Final = 5_000
@@ -174,7 +175,8 @@ async def _forget_guests(connection: Connection) -> int:
 
 async def _forget_uploads(connection: Connection) -> int:
     forgotten = await uploads.delete_old(connection, UPLOADS_PER_TURN_MAX)
-    return forgotten + await file_checks.delete_old(connection, UPLOADS_PER_TURN_MAX)
+    forgotten += await file_checks.delete_old(connection, UPLOADS_PER_TURN_MAX)
+    return forgotten + await kept_files.delete_old(connection, UPLOADS_PER_TURN_MAX)
 
 
 def _drop_weeks(name: str, kind: RetentionKind, weeks_kept: int) -> MultiStepTask:

@@ -1,16 +1,16 @@
 """Respelling of a text in the GSM-7 alphabet, so that it takes fewer segments and means the same.
 
 Each piece of a text (a character with its accents, or a run of pictures) is looked up in `SPELLINGS` first
-and taken apart by Unicode's own tables second. The browser does the same with the tables that `alphabet`
-gives it, so nothing here may depend on the version of Unicode: `DECOMPOSED` and `MARKS` hold only characters
-that are in it since 2016, and Unicode never changes the decomposition of a character.
+and taken apart by Unicode's own tables second. Nothing here depends on the version of Unicode: `DECOMPOSED`
+and `MARKS` hold only characters that are in it since 2016, and Unicode never changes the decomposition of a
+character.
 """
 # ruff: noqa: RUF001 - Characters that look like others are what it is about.
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from msgspec import Struct
 
@@ -106,7 +106,7 @@ AFTER_DIGIT: Final[dict[str, str]] = {
     "⅝": " 5/8", "⅞": " 7/8", "⅟": " 1/", "↉": " 0/3", "\U0001f51f": " 10",
 }  # fmt: skip
 
-# From here on: the inside of the square brackets of a regular expression, of Python and of the browser alike.
+# From here on: the inside of the square brackets of a regular expression.
 # Accents and variation selectors, which belong to the character before them. Those of one script are letters.
 MARKS: Final = (
     "\u0300-\u036f\u1ab0-\u1abe\u1dc0-\u1df5\u20d0-\u20f0\ufe00-\ufe0f\ufe20-\ufe2f\U000e0100-\U000e01ef"
@@ -222,22 +222,6 @@ def name(character: str) -> str:
     elif words is None and _NOT_CHARACTERS.match(character):
         words = "unknown character"
     return character if words is None else f"{words} (U+{ord(character):04X})"
-
-
-def alphabet() -> Mapping[str, Any]:
-    """Return what the browser needs to measure, to respell and to name, as it goes into JSON."""
-    return {
-        "basic": BASIC,
-        "extension": EXTENSION,
-        "spellings": SPELLINGS,
-        "after_digit": AFTER_DIGIT,
-        "marks": MARKS,
-        "joiners": JOINERS,
-        "invisible": INVISIBLE,
-        "pictographs": PICTOGRAPHS,
-        "decomposed": DECOMPOSED,
-        "names": NAMES,
-    }
 
 
 def _spell(piece: str, before: str, last: str, *, stayed: bool) -> str | None:

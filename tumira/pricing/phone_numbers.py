@@ -14,8 +14,7 @@ from tumira.pricing.destinations import Destination, Tariff, is_mobile, sort_rec
 
 CHANNEL: Final = "sms"
 
-# The character classes are written out because compose.js reads numbers in the same way and JavaScript has
-# another definition of white space. Numbers copied from a contact list contain direction marks.
+# Numbers copied from a contact list contain direction marks.
 _BLANK: Final = "\t \x1f\xa0\u1680\u2000-\u200f\u202a-\u202f\u205f\u2060\u2066-\u2069\u3000\ufeff"
 _END: Final = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 _PUNCTUATION: Final = "().\\-\u2010-\u2015/"
@@ -44,7 +43,7 @@ GAP: Final = MARK * 6
 _BETWEEN_DIGITS: Final = re.compile(r"[\s()./-]+")
 _NOT_DIGITS: Final = re.compile(r"[^0-9]")
 
-# Why a number cannot be sent to; compose.js gets them with the page.
+# Why a number cannot be sent to.
 EXPLANATIONS: Final[Mapping[str, str]] = {
     "unsupported": mark("We do not send to this country."),
     "no_number": mark("This is not a phone number."),

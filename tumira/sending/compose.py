@@ -5,8 +5,9 @@ import json
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from hashlib import sha256
+from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import Scope
@@ -23,19 +24,30 @@ from tumira.core.errors import (
 )
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import Database
-from tumira.pricing.destinations import RECIPIENTS_MAX, Sorted, Tariff, sort_recipients
+from tumira.pricing.destinations import RECIPIENTS_MAX, Recipient, Sorted, Tariff, sort_recipients
 from tumira.pricing.gsm7 import is_blank
-from tumira.pricing.phone_numbers import CHANNEL, Entry, country_of, explain, read_recipients
+from tumira.pricing.phone_numbers import CHANNEL, Entry, country_of, explain, read_recipients, suggest
 from tumira.pricing.quote import REFERENCE_MAX, Quote, ValidRequest, quote
 from tumira.pricing.store import get_tariff
 from tumira.sending.batcher import Batcher
 from tumira.sending.types import Answered, Call, IdempotencyKey, InvalidSend, Priced, Refused, Send
+
+# The number that was meant is looked for as far as a page shows it.
+SUGGESTED_MAX: Final = 50
 
 
 class Draft(Struct, frozen=True):
     recipients: str
     message: str
     reference: str
+
+
+class LeftOut(Struct, frozen=True):
+    """A recipient as typed that cannot be sent to, why, and the number that was probably meant."""
+
+    written: str
+    reason: str
+    suggestion: str | None
 
 
 class Review(Struct, frozen=True):
@@ -45,31 +57,31 @@ class Review(Struct, frozen=True):
     entries: Sequence[Entry]
     quote: Quote | None
     refusals: Sequence[Refusal]
+    # The country of the account's own number, for which local numbers are completed.
+    country: str | None
 
     @property
-    def rejected(self) -> Sequence[tuple[str, str]]:
-        """Return the rejected entries as typed, and why; none if there are too many entries."""
-        if len(self.entries) > RECIPIENTS_MAX:
-            return ()
+    def rejected(self) -> Sequence[LeftOut]:
+        """Return the recipients that are left out; none if there are too many entries."""
         written = {entry.number: entry.written for entry in reversed(self.entries)}
-        return [(written[one.to], explain(self.tariff, one.to, one.code)) for one in self._sorted.rejected]
+        return [
+            LeftOut(
+                written[one.to],
+                explain(self.tariff, one.to, one.code),
+                suggest(self.tariff, written[one.to], self.country) if place < SUGGESTED_MAX else None,
+            )
+            for place, one in enumerate(self._sorted.rejected)
+        ]
 
     @property
-    def segment_cost(self) -> Decimal:
-        """Return the cost of one segment to all accepted recipients."""
-        return sum((one.price_usd for one in self._sorted.accepted), Decimal(0))
+    def accepted(self) -> Sequence[Recipient]:
+        """Return the recipients that can be sent to; none if there are too many entries."""
+        return self._sorted.accepted
 
     @property
     def _sorted(self) -> Sorted:
-        return sort_recipients(self.tariff, CHANNEL, [entry.number for entry in self.entries])
-
-
-async def read_aside(tariff: Tariff, text: str, phone: str) -> Sequence[Entry]:
-    """Find the numbers in a thread: the largest form takes half a second.
-
-    Local numbers are completed for the country of the account's own number.
-    """
-    return await asyncio.to_thread(read_recipients, tariff, text, country_of(tariff, phone))
+        numbers = [] if len(self.entries) > RECIPIENTS_MAX else [entry.number for entry in self.entries]
+        return sort_recipients(self.tariff, CHANNEL, numbers)
 
 
 async def review(
@@ -90,7 +102,7 @@ async def review(
         refusals.append(InsufficientBalance.of(found.quote.total_cost, balance))
     if not refusals:
         refusals.extend(await _dry_run(batcher, account_id, found.entries, draft))
-    return Review(found.tariff, found.entries, found.quote, refusals)
+    return structs.replace(found, refusals=refusals)
 
 
 async def examine(database: Database, account_id: AccountId, draft: Draft) -> Review:
@@ -100,7 +112,9 @@ async def examine(database: Database, account_id: AccountId, draft: Draft) -> Re
         policy = await template_store.get_policy(connection)
         account = await accounts.find(connection, account_id)
     assert account is not None
-    entries = await read_aside(tariff, draft.recipients, account.phone)
+    country = country_of(tariff, account.phone)
+    # In a thread: the largest form takes half a second.
+    entries = await asyncio.to_thread(read_recipients, tariff, draft.recipients, country)
     faults = _faults(entries, draft)
     refusals: list[Refusal] = []
     priced = quote(tariff, _request(entries, draft))
@@ -117,7 +131,7 @@ async def examine(database: Database, account_id: AccountId, draft: Draft) -> Re
         faults.append(_fault("to", FieldCode.INVALID_VALUE))
     if faults:
         refusals.append(ValidationFailed(details=faults))
-    return Review(tariff, entries, priced if isinstance(priced, Quote) else None, refusals)
+    return Review(tariff, entries, priced if isinstance(priced, Quote) else None, refusals, country)
 
 
 def _faults(entries: Sequence[Entry], draft: Draft) -> list[Mapping[str, str]]:

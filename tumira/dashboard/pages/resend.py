@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
+from msgspec import structs
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -85,8 +86,7 @@ async def confirm_resend(session: CustomerSession) -> Response:
             return _page(session, batch, draft, review, 409, _(_CHANGED))
         case ServiceUnavailable() | IdempotencyInProgress():
             return _page(session, batch, draft, review, 503, _(_UNANSWERED))
-    refused = Review(review.tariff, review.entries, review.quote, [sent])
-    return _page(session, batch, draft, refused)
+    return _page(session, batch, draft, structs.replace(review, refusals=[sent]))
 
 
 async def _find_resend(session: CustomerSession) -> tuple[BatchDetails, Draft | None]:

@@ -33,7 +33,7 @@ REFUSED_PAGE: Final = 100
 NOT_SENT: Final = "not_sent"
 WAITING: Final = "waiting"
 
-_NO_FILE: Final = mark("This file does not exist. Files are kept for 7 days")
+NO_FILE: Final = mark("This file does not exist. Files are kept for 7 days")
 _COLUMNS: Final = ("row", *MESSAGE_COLUMNS)
 
 
@@ -138,11 +138,11 @@ async def resend(session: CustomerSession) -> Response:
 
 
 async def _find(session: CustomerSession) -> Upload:
-    upload_id = UploadId(read_path_id(session.request, UPLOAD, _(_NO_FILE)))
+    upload_id = UploadId(read_path_id(session.request, UPLOAD, _(NO_FILE)))
     async with session.database.connection() as connection:
         upload = await uploads.find(connection, session.account_id, upload_id)
     if upload is None:
-        raise HTTPException(404, _(_NO_FILE))
+        raise HTTPException(404, _(NO_FILE))
     return upload
 
 

@@ -10,10 +10,14 @@ from starlette.routing import Route
 
 from tumira import audit_log
 from tumira.accounts import store as accounts
+from tumira.content import review as content_review
 from tumira.content import store as content_store
+from tumira.content.review import REVIEW_NOTE_MAX
 from tumira.content.store import ContentRefusal
 from tumira.core import money
+from tumira.core.errors import OperatorError
 from tumira.core.ids import write_id
+from tumira.core.translation import _, mark
 from tumira.dashboard.session import CustomerSession, Private, Services, private
 from tumira.html.form_body import read_fields
 from tumira.html.forms import Amount, Faults, Flag, Form, Secret, TextField, at_most, needed, read_path_id
@@ -30,24 +34,23 @@ REVIEW: Final = SETTINGS + "/refusals/{digest}"
 SESSION: Final = "ses_"
 REFUSALS_SHOWN: Final = 20
 CHANGES_SHOWN: Final = 50
-NOTE_MAX: Final = 500
 TEXT_MAX: Final = 2_000
 CLOSE_WORD: Final = "CLOSE"
 _DIGEST_BYTES: Final = 32
 
-WRONG_PASSWORD: Final = "This is not your password."  # noqa: S105 - what is said about one
-TOO_OFTEN: Final = "Too many attempts. Please try again in a quarter of an hour."
+WRONG_PASSWORD: Final = mark("Wrong password.")
+TOO_OFTEN: Final = mark("Too many attempts. Try again in 15 minutes.")
 # What is said after a change, by the name under which the form comes back.
 DONE: Final = {
-    "profile": "Your profile is saved.",
-    "email": "Your email address is saved.",
-    "password": "Your password is changed. All other sessions have ended.",
-    "session": "That session has ended.",
-    "sessions": "All other sessions have ended.",
-    "limits": "Your spend limits are saved. They count from the next call.",
-    "notice": "Your low-balance notice is saved.",
-    "review": "The operator will look at the text. You can send such texts once it is allowed.",
-    "off": "The second factor is off. Your password alone signs you in.",
+    "profile": mark("Profile saved."),
+    "email": mark("Email address saved."),
+    "password": mark("Password changed. You are signed out everywhere else."),
+    "session": mark("That browser is signed out."),
+    "sessions": mark("You are signed out everywhere else."),
+    "limits": mark("Spending limits saved. They apply from now on."),
+    "notice": mark("Low-balance alert saved."),
+    "review": mark("The text is sent for review. The answer will be here, under Refused texts."),
+    "off": mark("The second factor is off. You sign in with your password alone."),
 }
 
 
@@ -81,14 +84,18 @@ class NoticeForm(Form):
 
 class RefusalReviewForm(Form):
     text = TextField(
-        lambda text: None if text.strip() else "Paste the text that was refused.", clean=str, cut=TEXT_MAX
+        lambda text: None if text.strip() else _("Paste the refused text."), clean=str, cut=TEXT_MAX
     )
-    note = TextField(at_most(NOTE_MAX))
-    consent = Flag(needed("Without this nobody can look at the text."))
+    note = TextField(at_most(REVIEW_NOTE_MAX))
+    consent = Flag(needed(mark("Tick this box, so that we may keep and read the text.")))
 
 
 class CloseForm(Form):
-    word = TextField(lambda word: None if word == CLOSE_WORD else f"Write {CLOSE_WORD}, in capital letters.")
+    word = TextField(
+        lambda word: (
+            None if word == CLOSE_WORD else _("Type {word} in capital letters.").format(word=CLOSE_WORD)
+        )
+    )
     password_to_close = Secret(cut=PASSWORD_MAX)
 
 
@@ -111,7 +118,7 @@ def routes(services: Services) -> Sequence[Route]:
 
 def fault_of_password(check: PasswordCheck, wrong: str = WRONG_PASSWORD) -> tuple[str, int]:
     """Return the message and the status for a password that was not accepted."""
-    return (TOO_OFTEN, 429) if check is PasswordCheck.TOO_OFTEN else (wrong, 422)
+    return (_(TOO_OFTEN), 429) if check is PasswordCheck.TOO_OFTEN else (_(wrong), 422)
 
 
 def _write(amount: Decimal | None) -> str:
@@ -153,7 +160,7 @@ async def _page(
         }
         | written,
         faults=faults,
-        said=DONE.get(done),
+        said=_(DONE[done]) if done in DONE else None,
         factor=factor if factor is not None and factor.since is not None else None,
         sessions=[(write_id(SESSION, one.id), browsers.describe(one.browser), one) for one in opened],
         refused=refused,
@@ -220,7 +227,7 @@ async def change_password(session: CustomerSession) -> Response:
 
 async def end_session(session: CustomerSession) -> Response:
     await read_fields(session.request)
-    missing = "There is no such session; it may have ended already"
+    missing = _("This browser is already signed out")
     session_id = read_path_id(session.request, SESSION, missing)
     if not await profile.end_session(session.database, session.requester, session_id):
         raise HTTPException(404, missing)
@@ -248,7 +255,7 @@ async def _refusal(session: CustomerSession) -> ContentRefusal:
         async with session.database.connection() as connection:
             found = await content_store.find(connection, session.account_id, digest)
     if found is None:
-        raise HTTPException(404, "There is no such refused text; they are forgotten after 30 days")
+        raise HTTPException(404, _("This refused text does not exist. They are deleted after 30 days"))
     return found
 
 
@@ -267,16 +274,21 @@ async def ask_review(session: CustomerSession) -> Response:
     form = await RefusalReviewForm.read(session.request)
     refusal = await _refusal(session)
     if not form.faults:
-        if await profile.ask_review(
-            session.database,
-            session.account_id,
-            refusal.digest,
-            form.text.data,
-            form.note.data,
-            session.actor,
-        ):
-            return _done("review", "refusals")
-        form.faults["text"] = "This is not the text that was refused; paste it as it was sent."
+        try:
+            asked = await content_review.ask_review(
+                session.database,
+                session.account_id,
+                refusal.digest,
+                form.text.data,
+                form.note.data,
+                session.actor,
+            )
+        except OperatorError as error:
+            form.faults[""] = str(error)
+        else:
+            if asked:
+                return _done("review", "refusals")
+            form.faults["text"] = _("This is not the refused text. Paste it exactly as it was sent.")
     return _review(session, refusal, form.faults, 422, **form.filled)
 
 

@@ -187,6 +187,21 @@ async def list_simulated(connection: Connection) -> Mapping[str, str]:
     return {row["country"]: row["name"] for row in await SQL_LIST_SIMULATED.rows(connection)}
 
 
+# The carrier that messages go to while all carriers are healthy.
+SQL_LIST_SENDERS: Final = Statement("""
+SELECT DISTINCT ON (d.country) d.name, c.source
+  FROM destinations d
+  JOIN carriers c ON c.countries IS NULL OR d.country = ANY(c.countries)
+ WHERE c.removed_at IS NULL
+ ORDER BY d.country, c.simulator, c.priority, c.name
+""")
+
+
+async def list_senders(connection: Connection) -> Mapping[str, str]:
+    """Return the sender that messages show, by the name of the country."""
+    return {row["name"]: row["source"] for row in await SQL_LIST_SENDERS.rows(connection)}
+
+
 # A worker that holds a lease may still submit what it claimed before the carrier was removed.
 SQL_SIMULATOR_USE: Final = Statement("""
 SELECT EXISTS (SELECT FROM carriers WHERE simulator AND removed_at IS NULL) AS is_active,

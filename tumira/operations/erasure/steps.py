@@ -22,6 +22,7 @@ from tumira.operations.erasure.store import LOWEST
 from tumira.postgres.connection import Connection
 from tumira.pricing.phone_numbers import Subject
 from tumira.sending import lifecycle
+from tumira.uploads import kept_files
 
 MESSAGES_MAX: Final = 500
 # Each has up to a thousand rows.
@@ -108,6 +109,8 @@ def _has_ended(message: LockedMessage, now: datetime) -> bool:
 
 
 async def _files(connection: Connection, walk: Walk) -> StepResult:
+    # A number can be written in them in many ways, and their owners can choose them again.
+    await kept_files.delete_before(connection, walk.erasure.at)
     after_upload, after_number = walk.erasure.place or (str(LOWEST), "-1")
     chunks = await store.list_chunks(
         connection, walk.subject.number, (UUID(after_upload), int(after_number)), walk.until, CHUNKS_MAX

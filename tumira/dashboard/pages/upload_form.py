@@ -1,0 +1,198 @@
+"""The form for a file, which is kept so that a correction does not need it again."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.core.errors import ServiceUnavailable, ValidationFailed
+from tumira.core.ids import new_id, read_id, write_id
+from tumira.core.translation import _, mark
+from tumira.dashboard.downloads import Row, download_list
+from tumira.dashboard.draft_view import describe
+from tumira.dashboard.pages.sent_file import UPLOADS, upload_path
+from tumira.dashboard.pages.upload import BYTE_ORDER_MARK, KEPT, STATES
+from tumira.dashboard.session import CustomerSession, Services, private
+from tumira.html.form_body import FILE_BYTES_MAX, File, read_upload
+from tumira.html.forms import Faults, Form, TextField, at_most
+from tumira.html.redirect import redirect
+from tumira.pricing.gsm7 import is_blank
+from tumira.pricing.phone_numbers import country_of
+from tumira.pricing.quote import REFERENCE_MAX
+from tumira.pricing.segments import SEGMENTS_MAX
+from tumira.pricing.store import get_tariff
+from tumira.sending import compose
+from tumira.sending.compose import Draft
+from tumira.sending.lifecycle import TEXT_KEPT
+from tumira.topups.states import TOP_UP_MIN
+from tumira.uploads import kept_files
+from tumira.uploads import store as uploads
+from tumira.uploads.check_file import Busy, Pending, Unfinished
+from tumira.uploads.check_rows import BadFile, BadMessage, Wanted
+from tumira.uploads.csv_file import ROWS_MAX
+from tumira.uploads.kept_files import KeptFile
+
+RECENT: Final = 20
+_TOO_LARGE: Final = 413
+_FILE_GONE: Final = mark("We no longer have this file. Choose it again.")
+_QUEUE_FULL: Final = mark("Too many files are being checked right now. Try again in a minute.")
+# Spreadsheet programs drop the zero of a number that is not text, and completing it puts it back.
+SAMPLE: Final = {
+    "ZW": ("0771200001", "0771200002", "+263771200003"),
+    "ZA": ("0821230001", "0821230002", "+27821230003"),
+}
+_SAMPLE_ROWS: Final = (("Tendai Moyo", "12.50"), ("Rudo Ncube", "8.00"), ("Thabo Dlamini", "31.40"))
+
+
+class UploadForm(Form):
+    message = TextField(lambda text: _("Enter a message.") if is_blank(text) else None, clean=str)
+    country = TextField()
+    reference = TextField(at_most(REFERENCE_MAX))
+    kept = TextField()
+
+
+def routes(services: Services) -> Sequence[Route]:
+    return [
+        private(services, UPLOADS, show_form),
+        private(services, UPLOADS, check, "POST"),
+        private(services, UPLOADS + "/sample.csv", download_sample),
+    ]
+
+
+async def show_form(session: CustomerSession) -> Response:
+    """Show the form, empty or with the file that was checked before and what was typed beside it."""
+    asked = session.request.query_params.get("file")
+    if asked is not None:
+        async with session.database.connection() as connection:
+            kept = await kept_files.find(connection, session.account_id)
+        if kept is not None and asked == write_id(KEPT, kept.id):
+            filled = {"message": kept.message, "country": kept.country, "reference": kept.reference}
+            return await _form(session, filled, {}, kept=kept)
+        return await _form(session, await _empty(session), {"file": _(_FILE_GONE)}, 404)
+    return await _form(session, await _empty(session), {})
+
+
+async def _empty(session: CustomerSession) -> Mapping[str, str]:
+    return {"message": "", "country": await _home(session), "reference": ""}
+
+
+async def _home(session: CustomerSession) -> str:
+    """Return the country of the customer's own number."""
+    async with session.database.connection() as connection:
+        tariff = await get_tariff(connection)
+    return country_of(tariff, session.customer.phone) or ""
+
+
+async def download_sample(session: CustomerSession) -> Response:
+    """Send a small file that shows the columns, with numbers of the customer's own country."""
+    numbers = SAMPLE.get(await _home(session), SAMPLE["ZW"])
+    rows = [(number, *cells) for number, cells in zip(numbers, _SAMPLE_ROWS, strict=True)]
+
+    async def read(_after: None, _count_max: int) -> tuple[Sequence[Row], None]:
+        return rows, None
+
+    return download_list(session, "sample.csv", ["to", "name", "amount"], read, BYTE_ORDER_MARK)
+
+
+async def _form(
+    session: CustomerSession,
+    filled: Mapping[str, str],
+    faults: Faults,
+    status: int = 200,
+    *,
+    kept: KeptFile | None = None,
+) -> Response:
+    async with session.database.connection() as connection:
+        tariff = await get_tariff(connection)
+        recent = await uploads.list_recent(connection, session.account_id, RECENT)
+    draft = Draft("", filled["message"], "")
+    review = await compose.examine(session.database, session.account_id, draft)
+    return session.page(
+        "upload.html.jinja",
+        status,
+        draft=filled,
+        found=describe(draft, review, session.customer.balance),
+        faults=faults,
+        kept=kept,
+        countries=[
+            ("", _("None: all numbers have a country code")),
+            *((one.country, f"{one.name} (+{one.calling_code})") for one in tariff.destinations),
+        ],
+        recent=recent,
+        states=STATES,
+        rows_max=ROWS_MAX,
+        bytes_max=FILE_BYTES_MAX,
+        kept_days=TEXT_KEPT.days,
+        segments_max=SEGMENTS_MAX,
+        top_up_min=TOP_UP_MIN,
+    )
+
+
+async def check(session: CustomerSession) -> Response:
+    try:
+        body, file = await read_upload(session.request)
+    except HTTPException as error:
+        if error.status_code != _TOO_LARGE:
+            raise
+        # The other fields came behind the file, or were not read either.
+        return await _form(session, await _empty(session), {"file": f"{error.detail}."}, _TOO_LARGE)
+    form = UploadForm.parse(body)
+    country = form.country.data
+    async with session.database.connection() as connection:
+        tariff = await get_tariff(connection)
+    if country and country not in tariff.names:
+        form.faults["country"] = _("Choose a country from the list.")
+    kept, data = await _keep(session, form, file)
+    if kept is None:
+        fault = _(_FILE_GONE) if form.kept.data else _("Choose a file.")
+        form.faults = {"file": fault, **form.faults}
+    if kept is None or form.faults:
+        return await _form(session, form.filled, form.faults, ValidationFailed.status, kept=kept)
+    wanted = Wanted(kept.file_name, data, form.message.data, country or None, form.reference.data or None)
+    checked = await session.services.checker.check(
+        session.account_id, wanted, lambda: _hang_up(session.request)
+    )
+    match checked:
+        case BadMessage():
+            faults = {"message": checked.problem}
+            return await _form(session, form.filled, faults, ValidationFailed.status, kept=kept)
+        case BadFile():
+            return await _form(session, form.filled, {"file": checked.problem}, ValidationFailed.status)
+        case Unfinished():
+            faults = {"": checked.problem}
+            return await _form(session, form.filled, faults, ValidationFailed.status, kept=kept)
+        case Busy():
+            faults = {"": _(_QUEUE_FULL)}
+            return await _form(session, form.filled, faults, ServiceUnavailable.status, kept=kept)
+    upload_id = checked.upload_id if isinstance(checked, Pending) else checked
+    async with session.database.transaction() as connection:
+        await kept_files.set_upload(connection, session.account_id, kept.id, upload_id)
+    return redirect(upload_path(upload_id))
+
+
+async def _keep(session: CustomerSession, form: UploadForm, file: File) -> tuple[KeptFile | None, bytes]:
+    """Keep the file that was chosen, or return the file that was kept before; None if there is neither."""
+    message, country, reference = form.message.data, form.country.data, form.reference.data
+    file_id = read_id(KEPT, form.kept.data)
+    async with session.database.transaction() as connection:
+        if file.name or file.data:
+            file_id = new_id(time.time_ns() // 1_000_000)
+            kept = KeptFile(file_id, file.name or "file.csv", message, country, reference, None)
+            await kept_files.keep(connection, session.account_id, kept, file.data)
+            return kept, file.data
+        found = file_id and await kept_files.reuse(
+            connection, session.account_id, file_id, message, country, reference
+        )
+    if not file_id or not found:
+        return None, b""
+    return KeptFile(file_id, found[0], message, country, reference, None), found[1]
+
+
+async def _hang_up(request: Request) -> None:
+    """Wait until the browser that sent this request is gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
