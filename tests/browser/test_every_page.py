@@ -78,6 +78,7 @@ DASHBOARD: Final = (
     "/dashboard/batches/{failed}/resend",
     "/dashboard/messages/{message}",
     "/dashboard/keys",
+    "/dashboard/keys/{key}/revoke",
     "/dashboard/webhooks",
     "/dashboard/webhooks/{endpoint}",
     "/dashboard/webhooks/{paused}",

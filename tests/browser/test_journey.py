@@ -127,7 +127,7 @@ def follow(page: Page, node: Node, recipient: str, *, javascript: bool) -> None:
 def make_key(page: Page) -> str:
     go_to(page, "API keys")
     page.get_by_label("Key name").fill("web shop")
-    page.get_by_role("button", name="Create key").click()
+    page.get_by_role("button", name="Create API key").click()
     key = page.get_by_text(re.compile(r"^tmr_[0-9a-z]{26}_[0-9a-z]{32}$")).inner_text()
     inspect(page, "key")
     go_to(page, "API keys")
@@ -195,7 +195,7 @@ def test_the_code_comes_by_mail_as_well(node: Node, mails: MailServer, open_page
     # It lets its reader look around; the code of the text opens the rest.
     page.goto("/dashboard/keys")
     page.get_by_label("Name").fill("shop")
-    page.get_by_role("button", name="Create key").click()
+    page.get_by_role("button", name="Create API key").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Verify your number")
     kept = page.context.cookies()
     page.context.clear_cookies(name="tumira_verification")

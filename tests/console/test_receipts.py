@@ -299,7 +299,7 @@ def test_an_admin_enables_an_endpoint_again_and_replays_what_failed(
     hours = datetime.now(UTC) - timedelta(hours=3)
     spoil(service, endpoint, "state = 'disabled', reason = 'no', failures = 30, failing_since = $2", hours)
     refused = post(admin, replay, period="1 day")
-    assert (refused.status_code, "disabled: enable it first." in alert(refused)) == (422, True)
+    assert (refused.status_code, "disabled. Enable it first." in alert(refused)) == (422, True)
     assert goes_to(post(admin, enable, from_now="no")) == WEBHOOKS + "?done=enabled"
     (row,) = service.sql("SELECT * FROM webhook_endpoints WHERE id = $1", endpoint)
     assert (row["state"], row["reason"], row["failures"], row["failing_since"]) == ("active", None, 0, None)

@@ -11,6 +11,7 @@ import pytest
 from tests.support.identity.people import (
     Person,
     alert,
+    at_once,
     count,
     goes_to,
     run_behind_proxy,
@@ -19,6 +20,7 @@ from tests.support.identity.people import (
 from tests.support.processes.service import Service
 from tumira.core.ids import read_id
 from tumira.dashboard.pages.keys import REVOKED_SHOWN
+from tumira.html.forms import new_form_id
 from tumira.identity.manage_keys import KEYS_A_DAY_MAX, KEYS_MAX, REVOKED_KEPT
 
 KEYS: Final = "/dashboard/keys"
@@ -53,7 +55,7 @@ def balance(service: Service, key: str) -> int:
 
 def test_a_new_key_works_and_is_shown_this_once(service: Service) -> None:
     person = sign_up(service)
-    assert "no key yet" in person.browser.get(KEYS).text
+    assert "no API key yet" in person.browser.get(KEYS).text
     page = person.browser.post(KEYS, data={"name": "web shop", "scope": list(ALL)})
     assert page.headers["cache-control"] == "no-store"
     (key,) = set(KEY.findall(page.text))
@@ -68,8 +70,54 @@ def test_a_new_key_works_and_is_shown_this_once(service: Service) -> None:
     assert f"{key.rpartition('_')[0]}_…" in person.browser.get(KEYS).text
     (row,) = service.sql("SELECT to_jsonb(k)::text FROM api_keys k WHERE name = 'web shop'")
     assert secret not in row[0]
-    # The same form sent again makes another one.
+    # The same name again makes another one.
     assert make_key(person) != key
+
+
+def test_a_form_that_is_sent_again_makes_no_second_key(service: Service) -> None:
+    person = sign_up(service)
+    (form,) = re.findall(r'name="form" value="(key_\w+)"', person.browser.get(KEYS).text)
+    fields = {"name": "web shop", "scope": list(ALL), "form": form}
+    first = person.browser.post(KEYS, data=fields)
+    (key,) = set(KEY.findall(first.text))
+    assert id_of(key) == form
+    for again in (fields, {**fields, "name": "another"}):
+        assert goes_to(person.browser.post(KEYS, data=again)) == KEYS + "?exists=1"
+    page = person.browser.get(KEYS + "?exists=1").text
+    assert "already created" in page
+    assert page.count("/revoke") == 1
+    assert balance(service, key) == 200
+    # Neither a form of another customer nor one that we did not make is carried out.
+    eve = sign_up(service)
+    assert goes_to(eve.browser.post(KEYS, data=fields)) == KEYS + "?exists=1"
+    for made_up in ("key_" + "0" * 26, "x", form.replace("key_", "acc_")):
+        refused = eve.browser.post(KEYS, data={**fields, "form": made_up})
+        assert (refused.status_code, "open for too long" in alert(refused)) == (422, True)
+    assert "no API key yet" in eve.browser.get(KEYS).text
+
+
+def test_of_the_same_form_at_once_one_makes_a_key(service: Service) -> None:
+    person = sign_up(service)
+    fields = {"name": "web shop", "scope": list(ALL), "form": new_form_id("key_")}
+    answers = at_once([lambda: person.browser.post(KEYS, data=fields)] * 4)
+    assert sorted(answer.status_code for answer in answers) == [200, 303, 303, 303]
+
+
+def test_a_key_is_revoked_after_a_question_that_shows_its_last_use(service: Service) -> None:
+    person = sign_up(service)
+    key = make_key(person)
+    path = f"{KEYS}/{id_of(key)}/revoke"
+    assert f'href="{path}"' in person.browser.get(KEYS).text
+    asked = person.browser.get(path).text
+    assert "Revoke “web shop”?" in asked
+    assert "<dt>Last used</dt><dd>never" in asked
+    assert balance(service, key) == 200
+    assert "<dt>Last used</dt><dd><strong><time" in person.browser.get(path).text
+    assert goes_to(revoke(person.browser, id_of(key))) == KEYS + "?revoked=1"
+    assert goes_to(person.browser.get(path)) == KEYS
+    stranger = sign_up(service)
+    assert stranger.browser.get(path).status_code == 404
+    assert stranger.browser.get(f"{KEYS}/key_{'0' * 26}/revoke").status_code == 404
 
 
 def test_a_key_may_do_what_was_ticked_of_what_is_offered(service: Service) -> None:
@@ -90,13 +138,13 @@ def test_a_key_has_a_name_and_may_do_something(service: Service) -> None:
     for scopes in ([], ["everything"], ["messages:send "], ["messages:send,account:read"]):
         refused = person.browser.post(KEYS, data={"name": "kept name", "scope": scopes})
         assert refused.status_code == 422
-        assert "What it may do : Choose at least one." in alert(refused)
+        assert "Permissions : Choose at least one." in alert(refused)
         assert 'value="kept name"' in refused.text
     for name in ("", " \r\n", "...", "x" * 101, "\u200b\u202e"):
         refused = person.browser.post(KEYS, data={"name": name, "scope": list(ALL)})
         assert refused.status_code == 422
         assert "Key name :" in alert(refused)
-    assert "no key yet" in person.browser.get(KEYS).text
+    assert "no API key yet" in person.browser.get(KEYS).text
 
 
 def test_a_revoked_key_is_refused_from_the_next_call_on(service: Service) -> None:
@@ -107,7 +155,7 @@ def test_a_revoked_key_is_refused_from_the_next_call_on(service: Service) -> Non
     assert balance(service, key) == 401
     assert balance(service, other) == 200
     page = person.browser.get(KEYS + "?revoked=1").text
-    assert "The key is revoked" in page
+    assert "The API key was revoked" in page
     assert page.count("/revoke") == 1
     # Once more changes nothing, not even when it was.
     (before,) = service.sql("SELECT revoked_at FROM api_keys WHERE name = 'first'")
@@ -181,7 +229,7 @@ def test_the_limits_of_a_day_and_of_keys_in_use_are_told(service: Service) -> No
     )
     refused = person.browser.post(KEYS, data={"name": "at once", "scope": list(ALL)})
     assert refused.status_code == 422
-    assert f"You have {KEYS_MAX} keys in use" in alert(refused)
+    assert f"You have {KEYS_MAX} active API keys" in alert(refused)
     revoke(person.browser, id_of(key))
     make_key(person, "in its place")
 

@@ -27,10 +27,11 @@ from tests.support.webhooks.pages import (
     uuid,
 )
 from tests.support.webhooks.receivers import Responder, answer, closed_port, ok, run_receiver
-from tumira.core.ids import ENDPOINT, EVENT, write_id
+from tumira.core.ids import ENDPOINT, EVENT, EventId, write_id
 from tumira.dashboard.pages import webhooks
 from tumira.dashboard.pages.webhooks import PAGE, WEBHOOKS
 from tumira.events import SUBSCRIBABLE
+from tumira.html.page import write_moment
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,7 @@ async def test_a_try_is_shown_exactly_as_it_was_sent_and_answered(service: Servi
         await receiver.wait(requests=1)
         tested = await asyncio.to_thread(post, person, f"/{endpoint}/test")
         page_after = await asyncio.to_thread(person.browser.get, goes_to(tested) or "")
-    assert "The test arrived: your server answered 202" in page_after.text
+    assert "The test was delivered: your server answered 202" in page_after.text
     links = re.findall(rf'href="({WEBHOOKS}/{endpoint}/attempts/att_\w+)"', page_after.text)
     assert len(set(links)) == 2
     shown = {}
@@ -96,8 +97,8 @@ async def test_a_test_that_fails_says_why(service: Service) -> None:
             endpoint = await asyncio.to_thread(add, person, f"http://127.0.0.1:{port}/")
             tested = await asyncio.to_thread(post, person, f"/{endpoint}/test")
             page = await asyncio.to_thread(person.browser.get, goes_to(tested) or "")
-    assert "The test did not arrive: Connection refused." in page.text
-    assert "1 failure in a row" in page.text
+    assert "The test was not delivered: Connection refused." in page.text
+    assert "1 failure since" in page.text
 
 
 def test_without_a_worker_a_test_is_on_its_way_and_so_many_wait_at_most(service: Service) -> None:
@@ -105,7 +106,7 @@ def test_without_a_worker_a_test_is_on_its_way_and_so_many_wait_at_most(service:
     endpoint = add(person)
     tested = post(person, f"/{endpoint}/test")
     page = person.browser.get(goes_to(tested) or "")
-    assert "there is no answer yet" in page.text
+    assert "your server has not answered yet" in page.text
     service.sql(
         "INSERT INTO webhook_retries SELECT $1, 0, gen_random_uuid(), 0, now(), now()"
         " FROM generate_series(1, 19)",
@@ -113,7 +114,78 @@ def test_without_a_worker_a_test_is_on_its_way_and_so_many_wait_at_most(service:
     )
     refused = post(person, f"/{endpoint}/test")
     assert refused.status_code == 409
-    assert "Enough tests wait" in alert(refused)
+    assert "Too many tests are waiting." in alert(refused)
+
+
+def pause(service: Service, endpoint: str, retries: Sequence[EventId] = ()) -> None:
+    """Let an endpoint fail as often as it takes to be paused for five minutes."""
+    service.sql(
+        "UPDATE webhook_endpoints SET failures = 25, failing_since = now() - interval '2 hours',"
+        " rest_until = now() + interval '5 minutes', position = 1 WHERE id = $1",
+        uuid(ENDPOINT, endpoint),
+    )
+    for number, event_id in enumerate(retries, 1):
+        service.sql(
+            "INSERT INTO webhook_retries VALUES ($1, $2, $3, 3, now(), now() + interval '2 hours')",
+            uuid(ENDPOINT, endpoint),
+            number,
+            event_id,
+        )
+
+
+def test_a_test_and_what_is_resent_end_a_pause_at_once(service: Service) -> None:
+    person = sign_up(service)
+    endpoint = add(person)
+    (event_id,) = add_events(service, person)
+    put_attempts(service, endpoint, [attempt(endpoint, event_id, status=500)])
+    for below, fields in (
+        ("/test", {}),
+        (f"/replay/{write_id(EVENT, event_id)}", {}),
+        ("/replay", {"since": today(), "what": "failed"}),
+        ("/replay", {"since": today(), "what": "everything"}),
+    ):
+        pause(service, endpoint)
+        page = show(person, endpoint)
+        assert ("Paused until" in page, "Test and resume" in page) == (True, True)
+        assert goes_to(post(person, f"/{endpoint}{below}", **fields)) is not None
+        assert stored(service, endpoint)["rest_until"] is None, below
+        assert "Paused until" not in show(person, endpoint)
+
+
+def test_a_paused_or_disabled_endpoint_is_tested_and_resumed_with_one_press(service: Service) -> None:
+    person = sign_up(service)
+    endpoint = add(person)
+    for state in ("paused", "disabled"):
+        service.sql("UPDATE webhook_endpoints SET state = $1, reason = 'Gone.'", state)
+        assert "/test-and-resume" in show(person, endpoint)
+        tested = post(person, f"/{endpoint}/test-and-resume")
+        assert "?test=evt_" in (goes_to(tested) or "")
+        assert (stored(service, endpoint)["state"], stored(service, endpoint)["reason"]) == ("active", None)
+
+
+def test_the_page_names_one_time_of_the_next_attempt_and_that_is_when_it_comes(service: Service) -> None:
+    person = sign_up(service)
+    endpoint = add(person)
+    (event_id,) = add_events(service, person)
+    made = attempt(endpoint, event_id, status=500)
+    put_attempts(service, endpoint, [made])
+    path = f"/{endpoint}/attempts/{write_id(webhooks.ATTEMPT, made.id)}"
+    assert next_attempt(show(person, endpoint)) == "now"
+    pause(service, endpoint, [event_id])
+    # While it is paused, nothing is tried before the pause ends; the retry itself is due later.
+    assert next_attempt(show(person, endpoint)) is None
+    (due,) = service.sql("SELECT due_at FROM webhook_retries WHERE event_id = $1", event_id)
+    assert next_attempt(person.browser.get(WEBHOOKS + path).text) == write_moment(due["due_at"])[:-3]
+    service.sql("UPDATE webhook_endpoints SET rest_until = NULL, failures = 3")
+    assert next_attempt(show(person, endpoint)) == write_moment(due["due_at"])[:-3]
+    service.sql("UPDATE webhook_endpoints SET state = 'paused'")
+    assert next_attempt(show(person, endpoint)) is None
+    assert next_attempt(person.browser.get(WEBHOOKS + path).text) == "none"
+
+
+def next_attempt(page: str) -> str | None:
+    found = re.search(r"<dt>Next attempt</dt><dd>(?:<time[^>]*>)?([^<]*)<", page)
+    return None if found is None else found[1]
 
 
 def test_after_a_rotation_an_older_try_is_shown_without_a_signature_that_it_never_had(
@@ -127,14 +199,14 @@ def test_after_a_rotation_an_older_try_is_shown_without_a_signature_that_it_neve
     path = f"{WEBHOOKS}/{endpoint}/attempts/{write_id(webhooks.ATTEMPT, made.id)}"
     before = person.browser.get(path).text
     assert "webhook-signature: v1," in before
-    assert "was changed after" not in before
+    assert "has changed since" not in before
     post(person, f"/{endpoint}/rotate", seen=stored(service, endpoint)["changed_at"].isoformat())
     after = person.browser.get(path).text
     assert "webhook-signature" not in after
-    assert "The endpoint was changed after this try" in after
+    assert "The endpoint has changed since this attempt." in after
     # Nothing can be made again of an event that is gone.
     service.sql("DELETE FROM events WHERE id = $1", event_id)
-    assert "The event is not kept any more" in person.browser.get(path).text
+    assert "The event is no longer kept" in person.browser.get(path).text
 
 
 def test_tries_are_paged_newest_first(service: Service) -> None:
@@ -158,7 +230,7 @@ def test_tries_are_paged_newest_first(service: Service) -> None:
     assert seen == names
     assert query == ""
     assert person.browser.get(f"{WEBHOOKS}/{endpoint}?before=x").status_code == 404
-    assert "no older tries" in show(person, endpoint, f"?before={names[-1]}")
+    assert "no older attempts" in show(person, endpoint, f"?before={names[-1]}")
 
 
 def test_what_others_wrote_is_shown_as_text(service: Service) -> None:
@@ -247,10 +319,10 @@ async def test_what_failed_is_sent_once_more_and_nothing_else(service: Service) 
 
 def test_a_day_that_makes_no_sense_is_refused_beside_its_field(owner: Person, owned: str) -> None:
     for since, words in (
-        ("", "Write a day that has begun"),
-        ("tomorrow", "Write a day that has begun"),
-        ("9999-12-31", "Write a day that has begun"),
-        ("0001-01-01", "Write a day that has begun"),
+        ("", "Enter today or an earlier day"),
+        ("tomorrow", "Enter today or an earlier day"),
+        ("9999-12-31", "Enter today or an earlier day"),
+        ("0001-01-01", "Enter today or an earlier day"),
         ("2020-01-01", "Events are kept for 30 days"),
     ):
         refused = post(owner, f"/{owned}/replay", since=since, what="failed")
@@ -262,4 +334,4 @@ def test_where_there_is_nothing_to_send_once_more_the_page_says_so(owner: Person
     for what in ("failed", "everything", "nonsense"):
         answered = post(owner, f"/{owned}/replay", since=today(), what=what)
         assert goes_to(answered) == f"{WEBHOOKS}/{owned}?done=replayed-many&count=0"
-    assert "nothing to send again" in show(owner, owned, "?done=replayed-many&count=0")
+    assert "nothing to resend" in show(owner, owned, "?done=replayed-many&count=0")

@@ -83,7 +83,7 @@ def changes_of(service: Service, person: Person) -> Sequence[tuple[str, str, str
 
 def test_a_new_endpoint_is_listed_and_its_secret_is_shown_this_once(service: Service) -> None:
     person = sign_up(service)
-    assert "no endpoint yet" in person.browser.get(WEBHOOKS).text
+    assert "no endpoints yet" in person.browser.get(WEBHOOKS).text
     page = post(person, "", url=URL, description="Shop", type=SUBSCRIBABLE)
     (secret,) = set(SECRET.findall(page.text))
     assert page.headers["cache-control"] == "no-store"
@@ -105,7 +105,7 @@ def test_a_new_endpoint_is_listed_and_its_secret_is_shown_this_once(service: Ser
 
 def test_what_is_wrong_with_an_endpoint_is_said_beside_its_field(stranger: Person) -> None:
     for url, words in (
-        ("", "Write where we shall send events"),
+        ("", "Enter the URL that receives events"),
         ("http://hooks.example.com/", "must begin with https://"),
         ("https://10.0.0.1/", "must name the host"),
         ("https://hooks.example.com/" + "x" * 2048, "at most 2,048 characters"),
@@ -124,12 +124,12 @@ def test_what_is_wrong_with_an_endpoint_is_said_beside_its_field(stranger: Perso
     assert "URL :" in alert(both)
     assert "Events : Choose at least one." in alert(both)
     fields = {"url": "https://hooks.example.com/", "type": SUBSCRIBABLE}
-    for description, words in (("x" * 201, "at most 200 fit"), ("a\u202eb", "cannot be shown")):
+    for description, words in (("x" * 201, "at most 200 characters"), ("a\u202eb", "cannot be shown")):
         refused = post(stranger, "", description=description, **fields)
         assert refused.status_code == 422
-        assert "Description (optional) : The description has" in alert(refused)
+        assert "Description (optional) :" in alert(refused)
         assert words in alert(refused)
-    assert "no endpoint yet" in stranger.browser.get(WEBHOOKS).text
+    assert "no endpoints yet" in stranger.browser.get(WEBHOOKS).text
 
 
 async def test_a_name_that_leads_inside_is_refused_and_one_that_leads_nowhere_yet_is_told_of() -> None:
@@ -149,13 +149,13 @@ def test_a_sixth_endpoint_and_the_same_address_twice_are_refused(service: Servic
     add(person)
     twice = post(person, "", url=URL, type=SUBSCRIBABLE)
     assert twice.status_code == 422
-    assert "URL : The account has an endpoint with this URL already" in alert(twice)
+    assert "URL : You already have an endpoint with this URL." in alert(twice)
     for number in range(ENDPOINTS_MAX - 1):
         add(person, f"{URL}/{number}")
-    assert "the most there can be" in person.browser.get(WEBHOOKS).text
+    assert "the most an account can have" in person.browser.get(WEBHOOKS).text
     sixth = post(person, "", url=f"{URL}/more", type=SUBSCRIBABLE)
     assert sixth.status_code == 422
-    assert "the most there can be: remove one first" in alert(sixth)
+    assert "can have 5 endpoints at most. Remove one first." in alert(sixth)
     assert sixth.text.count('class="address main"') == ENDPOINTS_MAX
 
 
@@ -232,7 +232,7 @@ def test_somebody_elses_tries_and_events_cannot_be_reached_through_an_endpoint_o
     refused = post(eve, f"/{own}/replay/{write_id(EVENT, event_id)}")
     unknown = post(eve, f"/{own}/replay/{write_id(EVENT, new_id(1))}")
     assert refused.status_code == unknown.status_code == 409
-    assert alert(refused) == alert(unknown) == "The event is not kept any more, so it cannot be sent again."
+    assert alert(refused) == alert(unknown) == "The event is no longer kept, so it cannot be resent."
 
 
 # Changing its state.
@@ -248,9 +248,9 @@ def test_every_change_is_noted_with_who_made_it_and_where_and_without_the_secret
     post(person, f"/{endpoint}/change", url=URL, description="new", type=SUBSCRIBABLE)
     seen = stored(service, endpoint)["changed_at"].isoformat()
     post(person, f"/{endpoint}/rotate", seen=seen)
-    assert "Remove it?" in show(person, endpoint)
+    assert "Nothing more is sent there." in show(person, endpoint)
     assert goes_to(post(person, f"/{endpoint}/remove")) == f"{WEBHOOKS}?removed=1"
-    assert "The endpoint is removed" in person.browser.get(f"{WEBHOOKS}?removed=1").text
+    assert "The endpoint was removed" in person.browser.get(f"{WEBHOOKS}?removed=1").text
     assert person.browser.get(f"{WEBHOOKS}/{endpoint}").status_code == 404
     page = person.browser.post("/dashboard/keys", data={"name": "till", "scope": "messages:send"})
     key_id = "key_" + re.findall(r"tmr_(\w{26})_", page.text)[0]
@@ -279,7 +279,7 @@ def test_an_endpoint_is_paused_and_resumed_with_what_waited_or_from_now_on(servi
     assert "3 events" in page
     assert "Send test" not in page
     refused = post(person, f"/{endpoint}/test")
-    assert (refused.status_code, alert(refused)) == (409, "The endpoint is paused: resume it first.")
+    assert (refused.status_code, alert(refused)) == (409, "The endpoint is paused. Resume it first.")
 
     assert goes_to(post(person, f"/{endpoint}/resume")) == f"{WEBHOOKS}/{endpoint}?done=resumed"
     assert (stored(service, endpoint)["state"], stored(service, endpoint)["position"]) == ("active", 0)
@@ -302,12 +302,12 @@ def test_a_secret_is_rotated_once_however_often_the_page_is_sent(service: Servic
     after = stored(service, endpoint)
     assert after["old_secret"] == before["secret"]
     assert after["old_secret_until"] > datetime.now(UTC) + timedelta(hours=23)
-    assert "the old one signs as well until" in show(person, endpoint)
+    assert "the old one also signs until" in show(person, endpoint)
     assert secret not in show(person, endpoint)
     for again in (html.unescape(seen), "", "yesterday", "2026-11-16T08:00:00"):
         refused = post(person, f"/{endpoint}/rotate", seen=again)
         assert refused.status_code == 409
-        assert "its secret is as it was" in alert(refused)
+        assert "its secret was not changed" in alert(refused)
         assert not SECRET.search(refused.text)
     assert stored(service, endpoint) == after
 
@@ -327,9 +327,11 @@ def test_a_failing_and_a_disabled_endpoint_are_pointed_out(service: Service) -> 
     listed = person.browser.get(WEBHOOKS).text
     assert listed.count('class="notice warning"') == 2
     page = show(person, failing)
-    assert "Nothing has arrived since" in page
+    assert "Failing since" in page
     assert "25 failures in a row" in page
-    assert "Rests until" in page
+    assert "Paused until" in page
+    assert "Test and resume" in page
+    assert "Next attempt" not in page
     page = show(person, disabled)
-    assert "Disabled: It answered 410 Gone. Put that right, then resume it" in page
-    assert "Resume with what waited" in page
+    assert "Disabled: It answered 410 Gone. Fix your server, then resume the endpoint" in page
+    assert "Resume, skip waiting events" in page

@@ -370,6 +370,11 @@ def wire_bytes(page: Page) -> int:
     return _views[page].wire.total(page)
 
 
+def page_height(page: Page) -> int:
+    """Return how tall the whole page is, in CSS pixels."""
+    return int(_evaluate(page, "document.documentElement.scrollHeight"))
+
+
 def screenshot(page: Page, name: str) -> None:
     """Write the whole page as a picture into the directory `TUMIRA_SCREENSHOTS`, if that is set."""
     directory = os.environ.get("TUMIRA_SCREENSHOTS")

@@ -187,7 +187,11 @@ def _add_traffic(service: Service, person: Person) -> dict[str, str]:
     (row,) = service.sql(
         "SELECT id, batch_id FROM messages WHERE account_id = $1 ORDER BY id LIMIT 1", account_id
     )
-    return {"batch": write_id(BATCH, row["batch_id"]), "message": write_id(MESSAGE, row["id"])}
+    return {
+        "batch": write_id(BATCH, row["batch_id"]),
+        "message": write_id(MESSAGE, row["id"]),
+        "key": f"key_{token[0].split('_')[1]}",
+    }
 
 
 def add_receipts(service: Service) -> None:
@@ -299,7 +303,7 @@ def add_endpoint(person: Person, url: str, description: str = "") -> str:
     page = person.browser.post(
         "/dashboard/webhooks", data={"url": url, "description": description, "type": ["balance.low"]}
     )
-    found = re.search(r"/dashboard/webhooks/(end_\w+)\">Try it out", page.text)
+    found = re.search(r"/dashboard/webhooks/(end_\w+)\">Test the endpoint", page.text)
     assert found is not None, page.text
     return found[1]
 

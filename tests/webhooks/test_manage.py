@@ -29,13 +29,13 @@ async def test_of_many_at_once_five_endpoints_are_added_and_never_six(office: Of
     adds = [office.add(f"{URL}/{number}") for number in range(12)]
     refused = refusals(await asyncio.gather(*adds, return_exceptions=True))
 
-    assert refused == ["The account has 5 endpoints, the most there can be: remove one first."] * 7
+    assert refused == ["An account can have 5 endpoints at most. Remove one first."] * 7
     found = await manage.list_endpoints(office.database, office.ours, 100)
     assert len(found) == ENDPOINTS_MAX
     assert (await office.add(account_id=office.theirs)).account_id == office.theirs
     await manage.remove_endpoint(office.database, found[0][0].id)
     await office.add(f"{URL}/again")
-    with pytest.raises(OperatorError, match="remove one first"):
+    with pytest.raises(OperatorError, match="Remove one first"):
         await office.add(f"{URL}/more")
 
 
@@ -54,11 +54,11 @@ async def test_without_the_lock_two_at_once_make_a_sixth(office: Office) -> None
 
 async def test_an_url_is_the_url_of_one_endpoint_however_it_is_spelt(office: Office) -> None:
     refused = refusals(await asyncio.gather(*(office.add() for _ in range(4)), return_exceptions=True))
-    assert refused == ["The account has an endpoint with this URL already; change that one instead."] * 3
+    assert refused == ["You already have an endpoint with this URL. Change that one instead."] * 3
     assert (await office.add(account_id=office.theirs)).url == URL
     second = await office.add(f"{URL}/2")
     for twice in (office.add("HTTPS://Hooks.Example.COM:443/tumira"), office.change(second.id, url=URL)):
-        with pytest.raises(OperatorError, match="with this URL already"):
+        with pytest.raises(OperatorError, match="already have an endpoint with this URL"):
             await twice
     assert (await office.stored(second.id)).url == f"{URL}/2"
 
@@ -144,7 +144,7 @@ async def test_at_a_new_url_it_begins_afresh_and_otherwise_goes_on_as_it_was(off
     health = await office.fail(endpoint.id)
     for url, description, words in (
         ("ftp://hooks.example.com/", "Shop", "must begin with https"),
-        (f"{URL}/new", "x" * 201, "201 characters; at most 200 fit"),
+        (f"{URL}/new", "x" * 201, "at most 200 characters"),
     ):
         with pytest.raises(OperatorError, match=words):
             await office.change(endpoint.id, url=url, description=description)
@@ -260,7 +260,7 @@ async def test_what_is_not_active_is_neither_tested_nor_replayed(office: Office)
             with pytest.raises(EndpointError) as refused:
                 await action
             assert str(refused.value) == f"The endpoint is {state}: `tumira webhook resume` first."
-            assert refused.value.plain == f"The endpoint is {state}: resume it first."
+            assert refused.value.plain == f"The endpoint is {state}. Resume it first."
     assert await office.waiting(endpoint.id) == Backlog(0, 0, 0)
 
 
@@ -340,8 +340,9 @@ async def test_its_owner_is_warned_of_an_endpoint_that_fails_and_of_a_disabled_o
     assert warned() is None
     assert warned(failures=3, failing_since=since) is None
     assert warned(failures=30, failing_since=since, warnings=1) == (
-        "Nothing has arrived since 2026-11-15 08:30 UTC; it is disabled on 2026-11-20 if that goes on."
+        "Failing since 15 Nov, 10:30. It is disabled on 20 Nov, 10:30 unless an event arrives."
     )
     assert warned(state="disabled", reason="It answered 410 Gone.") == (
-        "Disabled: It answered 410 Gone. Put that right, then resume it; what was missed is sent then."
+        "Disabled: It answered 410 Gone. Fix your server, then resume the endpoint to get the events it "
+        "missed."
     )

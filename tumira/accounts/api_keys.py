@@ -165,6 +165,15 @@ async def delete_oldest_revoked(connection: Connection, account_id: AccountId, k
     await SQL_DELETE_OLDEST_REVOKED.rows(connection, account_id=account_id, kept=kept)
 
 
+SQL_FIND: Final = Statement(f"{_KEYS} WHERE id = %(key_id)s AND account_id = %(account_id)s")
+
+
+async def find(connection: Connection, account_id: AccountId, key_id: KeyId) -> ApiKey | None:
+    """Return an account's key; None for an unknown id and for another account's key."""
+    row = await SQL_FIND.row(connection, account_id=account_id, key_id=key_id)
+    return None if row is None else ApiKey(*row)
+
+
 SQL_LIST_SOME: Final = Statement(f"""{_KEYS} WHERE %(account_id)s::uuid IS NULL OR account_id = %(account_id)s
  ORDER BY revoked_at IS NOT NULL, id
  LIMIT %(count_max)s

@@ -27,6 +27,10 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SECRET_LENGTH = 32
 
 
+class KeyExistsError(Exception):
+    """There is a key with this id: the form that asked for it was sent twice."""
+
+
 class TooManyKeysError(OperatorError):
     """The account has the largest number of keys in use."""
 
@@ -36,16 +40,27 @@ class TooManyKeysTodayError(OperatorError):
 
 
 async def create_key(
-    database: Database, account_id: AccountId, name: str, scopes: Sequence[Scope], *, actor: Actor = OPERATOR
+    database: Database,
+    account_id: AccountId,
+    name: str,
+    scopes: Sequence[Scope],
+    *,
+    actor: Actor = OPERATOR,
+    key_id: KeyId | None = None,
 ) -> tuple[KeyId, str]:
-    """Create a key and return its value, which is kept nowhere."""
-    key_id = KeyId(new_id(time.time_ns() // 1_000_000))
+    """Create a key and return its value, which is kept nowhere.
+
+    A form gives the key its id, and is carried out once: raises KeyExistsError for an id that was used.
+    """
+    key_id = key_id or KeyId(new_id(time.time_ns() // 1_000_000))
     secret = "".join(secrets.choice(_ALPHABET) for _ in range(_SECRET_LENGTH))
     async with database.transaction() as connection:
         if await accounts.find(connection, account_id) is None:
             raise OperatorError("There is no such account; `tumira account list` shows them.")
         # In a statement before the one that counts, whose snapshot would otherwise be older than the lock.
         await accounts.lock(connection, account_id)
+        if await api_keys.find_secret(connection, key_id) is not None:
+            raise KeyExistsError
         counts = await api_keys.count(connection, account_id)
         if counts.in_use >= KEYS_MAX:
             raise TooManyKeysError(

@@ -11,8 +11,10 @@ from msgspec import structs
 from tumira import audit_log, events
 from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
+from tumira.core.days import local_time
 from tumira.core.errors import OperatorError
 from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, write_id
+from tumira.core.translation import _
 from tumira.events import WEBHOOK_TEST, Event
 from tumira.postgres import clock
 from tumira.postgres.connection import Connection
@@ -87,9 +89,8 @@ async def add_endpoint(
         await accounts.lock(connection, account_id)
         existing = await endpoints.list_endpoints(connection, account_id, ENDPOINTS_MAX)
         if len(existing) >= ENDPOINTS_MAX:
-            raise EndpointError(
-                f"The account has {ENDPOINTS_MAX} endpoints, the most there can be: remove one first."
-            )
+            text = _("An account can have {count} endpoints at most. Remove one first.")
+            raise EndpointError(text.format(count=ENDPOINTS_MAX))
         _refuse_duplicate(url, existing)
         endpoint = Endpoint(
             id=EndpointId(new_id(int(now.timestamp() * 1000))),
@@ -117,12 +118,12 @@ def _normal_url(url: str, *, allow_private: bool) -> str:
 def _check_description(description: str) -> None:
     if not description.isprintable():
         raise EndpointError(
-            "The description has characters that cannot be shown; write it in plain text.",
+            _("The description has characters that cannot be shown. Use plain text."),
             field="description",
         )
     if len(description) > DESCRIPTION_MAX:
         raise EndpointError(
-            f"The description has {len(description)} characters; at most {DESCRIPTION_MAX} fit.",
+            _("Use at most {count} characters for the description.").format(count=DESCRIPTION_MAX),
             field="description",
         )
 
@@ -238,18 +239,22 @@ async def resume_endpoint(
         endpoint = await lock_endpoint(connection, endpoint_id, by)
         if by.on_console and endpoint.state == "paused":
             raise EndpointError("Its owner has paused the endpoint, and alone resumes it.")
-        position = endpoint.position
-        if from_now:
-            position = await events.last_sequence(connection, endpoint.account_id)
-            await retries.delete_backlog(connection, endpoint_id)
-        else:
-            await retries.make_retries_due(connection, [endpoint_id], await clock.read_now(connection))
-        resumed = structs.replace(
-            endpoint, state="active", reason=None, position=position, health=_reset_health(endpoint)
-        )
-        await endpoints.update(connection, resumed)
-        await leases.wake(connection, endpoint_id)
-        await note(connection, by, endpoint, "endpoint resumed", "from now on" if from_now else "")
+        return await _resume(connection, endpoint, by, from_now=from_now)
+
+
+async def _resume(connection: Connection, endpoint: Endpoint, by: By, *, from_now: bool = False) -> Endpoint:
+    position = endpoint.position
+    if from_now:
+        position = await events.last_sequence(connection, endpoint.account_id)
+        await retries.delete_backlog(connection, endpoint.id)
+    else:
+        await retries.make_retries_due(connection, [endpoint.id], await clock.read_now(connection))
+    resumed = structs.replace(
+        endpoint, state="active", reason=None, position=position, health=_reset_health(endpoint)
+    )
+    await endpoints.update(connection, resumed)
+    await leases.wake(connection, endpoint.id)
+    await note(connection, by, endpoint, "endpoint resumed", "from now on" if from_now else "")
     return resumed
 
 
@@ -266,8 +271,10 @@ async def rotate_secret(
         endpoint = await lock_endpoint(connection, endpoint_id, by)
         if seen is not None and endpoint.changed_at != seen:
             raise EndpointError(
-                "The endpoint was changed since you looked at it, so its secret is as it was. If you did not "
-                "get to see a new secret, do it once more."
+                _(
+                    "The endpoint has changed since this page was opened, so its secret was not changed. If "
+                    "you did not see a new secret, try again."
+                )
             )
         rotated = structs.replace(
             endpoint,
@@ -280,37 +287,52 @@ async def rotate_secret(
     return rotated, write_secret(secret)
 
 
-async def send_test(database: Database, endpoint_id: EndpointId, *, by: By = OPERATOR) -> EventId:
-    """Have a worker send a test to an endpoint at once; return its event."""
+async def send_test(
+    database: Database, endpoint_id: EndpointId, *, by: By = OPERATOR, resume: bool = False
+) -> EventId:
+    """Have a worker send a test to an endpoint at once, which ends a backoff; return its event.
+
+    With `resume` a paused or disabled endpoint is resumed first.
+    """
     async with database.transaction() as connection:
         now = await clock.read_now(connection)
         event_id = EventId(new_id(int(now.timestamp() * 1000)))
-        endpoint = await lock_active(connection, endpoint_id, by)
+        endpoint = await lock_endpoint(connection, endpoint_id, by)
+        if endpoint.state != "active" and resume:
+            endpoint = await _resume(connection, endpoint, by)
+        require_active(endpoint, by)
         if await retries.count_waiting_tests(connection, endpoint_id) >= TESTS_MAX:
-            raise EndpointError("Enough tests wait to be sent there already: wait until one was.")
+            raise EndpointError(_("Too many tests are waiting. Wait until one has been sent."))
         event = Event(event_id, endpoint.account_id, 0, WEBHOOK_TEST, None, None, now, webhook_test_data())
         await events.insert_events(connection, [event])
         await retries.upsert_retries(connection, [EventRetry(endpoint_id, 0, event_id, 0, now, now)])
-        await leases.wake(connection, endpoint.id)
-        if endpoint.health.backoff_until is not None:
-            # A test finds out whether an endpoint works again, so it does not wait for the backoff.
-            health = structs.replace(endpoint.health, backoff_until=None)
-            await endpoints.update(connection, structs.replace(endpoint, health=health))
+        await send_now(connection, endpoint)
     return event_id
+
+
+async def send_now(connection: Connection, endpoint: Endpoint) -> None:
+    """Have a worker look at a locked endpoint at once, and end its backoff."""
+    await leases.wake(connection, endpoint.id)
+    if endpoint.health.backoff_until is not None:
+        health = structs.replace(endpoint.health, backoff_until=None)
+        await endpoints.update(connection, structs.replace(endpoint, health=health))
 
 
 def warning(endpoint: Endpoint) -> str | None:
     """Return what the owner should know about an endpoint; None if it is healthy."""
     health = endpoint.health
     if endpoint.state == "disabled":
-        return f"Disabled: {endpoint.reason} Put that right, then resume it; what was missed is sent then."
+        text = _("Disabled: {reason} Fix your server, then resume the endpoint to get the events it missed.")
+        return text.format(reason=endpoint.reason)
     if health.failing_since is None or not health.warnings:
         return None
     until = health.failing_since + DISABLE_AFTER
-    return (
-        f"Nothing has arrived since {health.failing_since:%Y-%m-%d %H:%M} UTC; "
-        f"it is disabled on {until:%Y-%m-%d} if that goes on."
-    )
+    text = _("Failing since {since}. It is disabled on {until} unless an event arrives.")
+    return text.format(since=_moment(health.failing_since), until=_moment(until))
+
+
+def _moment(at: datetime) -> str:
+    return f"{local_time(at):%-d %b, %H:%M}"
 
 
 def _reset_health(endpoint: Endpoint) -> Health:
@@ -320,7 +342,7 @@ def _reset_health(endpoint: Endpoint) -> Health:
 def _refuse_duplicate(url: str, existing: Sequence[Endpoint]) -> None:
     if any(one.url == url for one in existing):
         raise EndpointError(
-            "The account has an endpoint with this URL already; change that one instead.", field="url"
+            _("You already have an endpoint with this URL. Change that one instead."), field="url"
         )
 
 
@@ -335,13 +357,21 @@ async def lock_endpoint(connection: Connection, endpoint_id: EndpointId, by: By)
 async def lock_active(connection: Connection, endpoint_id: EndpointId, by: By) -> Endpoint:
     """Lock an endpoint that the actor may change and to which events are sent."""
     endpoint = await lock_endpoint(connection, endpoint_id, by)
+    require_active(endpoint, by)
+    return endpoint
+
+
+def require_active(endpoint: Endpoint, by: By) -> None:
+    """Refuse to send to an endpoint that is paused or disabled."""
     if endpoint.state != "active":
-        remedy = "enable" if by.on_console else "resume"
+        # An operator enables what its owner resumes.
+        plain = _("The endpoint is {state}. Resume it first.")
+        if by.on_console:
+            plain = _("The endpoint is {state}. Enable it first.")
         raise EndpointError(
             f"The endpoint is {endpoint.state}: `tumira webhook resume` first.",
-            plain=f"The endpoint is {endpoint.state}: {remedy} it first.",
+            plain=plain.format(state=endpoint.state),
         )
-    return endpoint
 
 
 async def _require_account(connection: Connection, account_id: AccountId) -> None:

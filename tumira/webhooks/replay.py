@@ -5,13 +5,14 @@ from typing import Final
 
 from tumira import events
 from tumira.core.ids import EndpointId, EventId, first_id
+from tumira.core.translation import _
 from tumira.events import is_subscribed
 from tumira.postgres import clock
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.webhooks import attempts, leases, retries
+from tumira.webhooks import attempts, retries
 from tumira.webhooks.endpoints import Endpoint
-from tumira.webhooks.manage import OPERATOR, By, EndpointError, lock_active, note
+from tumira.webhooks.manage import OPERATOR, By, EndpointError, lock_active, note, send_now
 from tumira.webhooks.retries import EventRetry
 
 REPLAYABLE: Final = timedelta(days=30)
@@ -30,19 +31,23 @@ async def replay_event(
         if event is None:
             raise EndpointError(
                 "There is no such event; `tumira webhook attempts` shows those that were sent.",
-                plain="The event is not kept any more, so it cannot be sent again.",
+                plain=_("The event is no longer kept, so it cannot be resent."),
             )
         if event.at < await clock.read_now(connection) - REPLAYABLE:
-            raise EndpointError(f"The event is older than {REPLAYABLE.days} days, and is not sent any more.")
+            raise EndpointError(
+                _("The event is older than {days} days, so it cannot be resent.").format(days=REPLAYABLE.days)
+            )
         if event.sequence == 0:
             raise EndpointError(
                 "A test is not sent twice; `tumira webhook test` sends another.",
-                plain="A test is not sent twice; press Send test for another.",
+                plain=_("A test cannot be resent. Send another test instead."),
             )
         if not is_subscribed(endpoint.types, event.type):
             raise EndpointError(
                 f"The endpoint does not take {event.type}; `tumira webhook change` can change that.",
-                plain=f"The endpoint does not take {event.type} any more; tick that among its events first.",
+                plain=_("The endpoint no longer receives {type}. Select it under Events first.").format(
+                    type=event.type
+                ),
             )
         if event.sequence > endpoint.position:
             return 0
@@ -89,9 +94,9 @@ async def _replay(
     between: tuple[datetime, datetime] | None = None,
 ) -> None:
     if len(await retries.list_replays(connection, endpoint.id, REPLAYS_MAX)) >= REPLAYS_MAX:
-        raise EndpointError("Enough is being sent once more there already: wait until that is done.")
+        raise EndpointError(_("Too many events are being resent. Wait until that is done."))
     await retries.insert_replay(connection, endpoint.id, position, until, between)
-    await leases.wake(connection, endpoint.id)
+    await send_now(connection, endpoint)
 
 
 async def replay_failed(
@@ -111,7 +116,7 @@ async def replay_failed(
                 EventRetry(endpoint.id, sequence, event_id, 0, now, now) for sequence, event_id in failed
             ]
             await retries.upsert_retries(connection, again)
-            await leases.wake(connection, endpoint.id)
+            await send_now(connection, endpoint)
             if by.on_console:
                 await note(connection, by, endpoint, "failed events replayed", f"{len(failed)}")
     return len(failed)

@@ -197,6 +197,26 @@ class Backlog:
         return self.behind + self.retries + self.replays
 
 
+# Suspended retries, which are due never, belong to endpoints that are not active.
+SQL_FIND_NEXT_DUE: Final = Statement("""
+SELECT min(due_at)
+  FROM webhook_retries
+ WHERE endpoint_id = %(endpoint_id)s
+   AND (event_id = %(event_id)s OR %(event_id)s::uuid IS NULL)
+   AND due_at < 'infinity'
+""")
+
+
+async def find_next_due(
+    connection: Connection, endpoint_id: EndpointId, event_id: EventId | None = None
+) -> datetime | None:
+    """Return when the next retry of an endpoint, or of one event, is due; None if there is none."""
+    due: datetime | None = await SQL_FIND_NEXT_DUE.value(
+        connection, endpoint_id=endpoint_id, event_id=event_id
+    )
+    return due
+
+
 SQL_COUNT_BACKLOG: Final = Statement("""
 SELECT (SELECT count(*) FROM webhook_retries r WHERE r.endpoint_id = e.id) AS retries,
        (SELECT coalesce(sum(r.until - r.position), 0)

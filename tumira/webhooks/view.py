@@ -11,12 +11,13 @@ from tumira.core.ids import EVENT, AccountId, EndpointId, EventId, first_id, mad
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.sending import batches
-from tumira.webhooks import attempts
+from tumira.webhooks import attempts, retries
 from tumira.webhooks import url as webhook_url
 from tumira.webhooks.attempts import Attempt
 from tumira.webhooks.endpoints import Endpoint
 from tumira.webhooks.manage import OVERLAP
 from tumira.webhooks.payload import write_payload
+from tumira.webhooks.retries import Backlog
 from tumira.webhooks.signature import sign
 
 # How much the clocks of two machines may differ.
@@ -53,6 +54,22 @@ async def find_latest_attempt(
             connection, account_id, endpoint_id, 1, event_id=event_id, since=since
         )
     return next(iter(found), None)
+
+
+async def find_next_attempt(
+    database: Database, endpoint: Endpoint, backlog: Backlog, now: datetime, event_id: EventId | None = None
+) -> datetime | None:
+    """Return when an endpoint, or one event of it, is tried next; `now` for at once, None for never.
+
+    A paused or disabled endpoint is not tried, and during a backoff only when that ends.
+    """
+    if endpoint.state != "active" or not backlog.total:
+        return None
+    async with database.connection() as connection:
+        due = await retries.find_next_due(connection, endpoint.id, event_id)
+    if event_id is None and (backlog.behind or backlog.replays or endpoint.health.is_probing):
+        due = now
+    return None if due is None else max(now, due, endpoint.health.backoff_until or now)
 
 
 async def find_attempt(

@@ -33,7 +33,7 @@ HOSTILE: Final = "\"><script>alert(1)</script>' {{7*7}}"
 def add(person: Person, url: str = URL, description: str = "", types: Sequence[str] = SUBSCRIBABLE) -> str:
     page = post(person, "", url=url, description=description, type=types)
     assert page.status_code == 200, alert(page)
-    found = re.search(rf"{WEBHOOKS}/(end_\w+)\">Try it out", page.text)
+    found = re.search(rf"{WEBHOOKS}/(end_\w+)\">Test the endpoint", page.text)
     assert found is not None
     return found[1]
 

@@ -1,4 +1,4 @@
-"""API keys: list, create and revoke."""
+"""API keys: list, create and revoke, after a question."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -11,12 +11,14 @@ from starlette.routing import Route
 from tumira.accounts import api_keys
 from tumira.accounts.api_keys import NEWEST, Scope
 from tumira.core.ids import KEY, KeyId, read_id, write_id
+from tumira.core.translation import _, mark
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.html.forms import Faults, Form, TextField, Ticked, read_path_id
+from tumira.html.forms import Faults, Form, FormId, TextField, Ticked, new_form_id, read_path_id
 from tumira.html.redirect import redirect
 from tumira.identity.manage_keys import (
     KEYS_A_DAY_MAX,
     KEYS_MAX,
+    KeyExistsError,
     TooManyKeysError,
     TooManyKeysTodayError,
     create_key,
@@ -26,33 +28,46 @@ from tumira.identity.person_rules import check_name, clean_name
 
 KEYS: Final = "/dashboard/keys"
 REVOKED_SHOWN: Final = 20
-_NO_KEY: Final = "You have no such key"
+_NO_KEY: Final = mark("You have no such API key")
 SCOPES: Final = {
-    Scope.SEND: "send messages and price them",
-    Scope.READ: "look batches and messages up",
-    Scope.ACCOUNT: "read the balance and the prices",
+    Scope.SEND: mark("Send messages and check prices"),
+    Scope.READ: mark("Read batches and messages"),
+    Scope.ACCOUNT: mark("Read the balance and the price list"),
+}
+
+# What is said after a change, by the name in the address.
+DONE: Final = {
+    "revoked": mark("The API key was revoked. Calls with it are refused from now on."),
+    "exists": mark(
+        "The API key was already created, and is shown only once. If you did not copy it, revoke it and "
+        "create another."
+    ),
 }
 
 
 class KeyForm(Form):
     name = TextField(check_name, clean=clean_name)
     scopes = Ticked(SCOPES, name="scope")
+    # Becomes the id of the key, so that a form which is sent again makes no second key.
+    form = FormId(KEY)
 
 
 def routes(services: Services) -> Sequence[Route]:
     return [
         private(services, KEYS, show_keys),
         private(services, KEYS, create, "POST"),
+        private(services, KEYS + "/{id}/revoke", ask_to_revoke),
         private(services, KEYS + "/{id}/revoke", revoke, "POST"),
     ]
 
 
 async def show_keys(session: CustomerSession) -> Response:
-    return await _page(session, {}, revoked="revoked" in session.request.query_params)
+    query = session.request.query_params
+    return await _page(session, {}, done=next((text for name, text in DONE.items() if name in query), None))
 
 
 async def _page(session: CustomerSession, faults: Faults, status: int = 200, **values: Any) -> Response:
-    shown = {"name": "", "scopes": tuple(SCOPES), "created": None, "revoked": False}
+    shown = {"name": "", "scopes": tuple(SCOPES), "created": None, "done": None}
     account_id, before = session.account_id, _before(session.request)
     async with session.database.connection() as connection:
         in_use = await api_keys.list_in_use(connection, account_id, KEYS_MAX)
@@ -65,6 +80,7 @@ async def _page(session: CustomerSession, faults: Faults, status: int = 200, **v
         is_first=before == NEWEST,
         older=write_id(KEY, past[REVOKED_SHOWN - 1].id) if len(past) > REVOKED_SHOWN else None,
         all_scopes=SCOPES,
+        form_id=new_form_id(KEY),
         public_url=session.services.public_url,
         faults=faults,
         **{**shown, **values},
@@ -72,27 +88,53 @@ async def _page(session: CustomerSession, faults: Faults, status: int = 200, **v
 
 
 async def create(session: CustomerSession) -> Response:
-    """Make a key, and show it this once."""
+    """Make a key, and show it this once; the same form sent again shows that there is one."""
     form = await KeyForm.read(session.request)
     name, scopes = form.name.data, [Scope(value) for value in form.scopes.data]
+    if form.form.typed and form.form.data is None:
+        form.faults[""] = _("This page was open for too long. Press Create API key again.")
     if form.faults:
         return await _page(session, form.faults, 422, name=name, scopes=scopes)
+    key_id = None if form.form.data is None else KeyId(form.form.data)
     try:
-        _, key = await create_key(session.database, session.account_id, name, scopes, actor=session.actor)
+        made = await create_key(
+            session.database, session.account_id, name, scopes, actor=session.actor, key_id=key_id
+        )
+    except KeyExistsError:
+        return redirect(KEYS + "?exists=1")
     except TooManyKeysTodayError:
-        fault = f"You have made {KEYS_A_DAY_MAX} keys in a day, which is the most. Try again tomorrow."
+        text = _("You created {count} API keys in a day, the most you can. Try again tomorrow.")
+        fault = text.format(count=KEYS_A_DAY_MAX)
         return await _page(session, {"": fault}, 422, name=name, scopes=scopes)
     except TooManyKeysError:
-        fault = f"You have {KEYS_MAX} keys in use, which is the most. Revoke one first."
+        fault = _("You have {count} active API keys, the most you can. Revoke one first.").format(
+            count=KEYS_MAX
+        )
         return await _page(session, {"": fault}, 422, name=name, scopes=scopes)
-    return await _page(session, {}, created=key)
+    return await _page(session, {}, created=made[1])
+
+
+async def ask_to_revoke(session: CustomerSession) -> Response:
+    """Show what a key is used for before it is revoked."""
+    key_id = _read_key_id(session)
+    async with session.database.connection() as connection:
+        key = await api_keys.find(connection, session.account_id, key_id)
+    if key is None:
+        raise HTTPException(404, _(_NO_KEY))
+    if key.revoked_at is not None:
+        return redirect(KEYS)
+    return session.page("key_revoke.html.jinja", key=key, all_scopes=SCOPES)
 
 
 async def revoke(session: CustomerSession) -> Response:
-    key_id = KeyId(read_path_id(session.request, KEY, _NO_KEY))
+    key_id = _read_key_id(session)
     if not await revoke_key(session.database, key_id, owner_id=session.account_id, actor=session.actor):
-        raise HTTPException(404, _NO_KEY)
+        raise HTTPException(404, _(_NO_KEY))
     return redirect(KEYS + "?revoked=1")
+
+
+def _read_key_id(session: CustomerSession) -> KeyId:
+    return KeyId(read_path_id(session.request, KEY, _(_NO_KEY)))
 
 
 def _before(request: Request) -> KeyId:

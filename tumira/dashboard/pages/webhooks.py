@@ -13,10 +13,11 @@ from starlette.routing import Route
 
 from tumira.core.days import local_day, local_midnight
 from tumira.core.ids import ENDPOINT, EVENT, EndpointId, EventId, read_id, write_id
+from tumira.core.translation import _, mark, ngettext
 from tumira.dashboard.session import CustomerSession, Private, Services, private
 from tumira.events import MEANINGS, SUBSCRIBABLE
 from tumira.html.forms import Faults, Form, TextField, Ticked, needed, read_path_id, read_query_id
-from tumira.html.page import write_plural
+from tumira.html.page import write_count
 from tumira.html.redirect import redirect
 from tumira.webhooks import manage, view
 from tumira.webhooks import url as webhook_url
@@ -36,7 +37,7 @@ from tumira.webhooks.url import URL_MAX
 WEBHOOKS: Final = "/dashboard/webhooks"
 # An attempt has no public id; this prefix is for the addresses of pages.
 ATTEMPT: Final = "att_"
-PAGE: Final = 25
+PAGE: Final = 20
 # How long the answer to a test is awaited before the page is shown without it.
 TEST_WAIT_S: Final = 4.0
 LOOK_S: Final = 0.1
@@ -44,17 +45,18 @@ LOOK_S: Final = 0.1
 # How much of an answer is kept.
 ANSWER_MAX: Final = 1024
 
+NO_ENDPOINT: Final = mark("There is no such endpoint")
 EVERYTHING: Final = "everything"
 FAILED: Final = "failed"
 
 # The message after a change, by the name in the address.
 DONE: Final = {
-    "changed": "The endpoint is changed.",
-    "paused": "The endpoint is paused. Events from now on are kept for it.",
-    "resumed": "The endpoint is active. Waiting events are being sent.",
-    "resumed-from-now": "The endpoint is active. It gets events from now on.",
-    "replayed": "The event is sent again.",
-    "waits": "The event has not been sent yet. It will be sent soon.",
+    "changed": mark("The endpoint was changed."),
+    "paused": mark("The endpoint is paused. New events are kept until you resume it."),
+    "resumed": mark("The endpoint is active. Waiting events are being sent."),
+    "resumed-from-now": mark("The endpoint is active. It receives events from now on."),
+    "replayed": mark("The event is being resent."),
+    "waits": mark("The event has not been sent yet. It will be sent soon."),
 }
 _FIELDS: Final = {
     "meanings": {type_: MEANINGS[type_] for type_ in SUBSCRIBABLE},
@@ -78,6 +80,7 @@ def routes(services: Services) -> Sequence[Route]:
         own("/resume-from-now", partial(resume, from_now=True), "POST"),
         own("/rotate", rotate, "POST"),
         own("/test", send_test, "POST"),
+        own("/test-and-resume", partial(send_test, resume=True), "POST"),
         own("/replay", replay, "POST"),
         own("/replay/{event}", replay_one, "POST"),
         own("/remove", remove, "POST"),
@@ -92,7 +95,7 @@ def _on_endpoint(act: Act) -> Private:
     """Let something be done with the endpoint of the address; its page says why that was refused."""
 
     async def handle(session: CustomerSession) -> Response:
-        endpoint_id = EndpointId(read_path_id(session.request, ENDPOINT, "There is no such endpoint"))
+        endpoint_id = EndpointId(read_path_id(session.request, ENDPOINT, _(NO_ENDPOINT)))
         try:
             try:
                 return await act(session, endpoint_id)
@@ -100,13 +103,15 @@ def _on_endpoint(act: Act) -> Private:
                 return await _show(session, endpoint_id, {error.field: error.plain}, 409)
         # The same for an endpoint that does not exist and for one of another account.
         except NoEndpointError as error:
-            raise HTTPException(404, "There is no such endpoint") from error
+            raise HTTPException(404, _(NO_ENDPOINT)) from error
 
     return handle
 
 
 class EndpointForm(Form):
-    url = TextField(needed("Write where we shall send events, as in https://hooks.example.com/tumira."))
+    url = TextField(
+        needed(mark("Enter the URL that receives events, for example https://hooks.example.com/tumira."))
+    )
     description = TextField()
     types = Ticked(SUBSCRIBABLE, name="type")
 
@@ -211,7 +216,9 @@ async def _show(
         endpoint=endpoint,
         waiting=waiting,
         warning=manage.warning(endpoint),
-        rests=endpoint.health.is_backing_off(now),
+        is_backing_off=endpoint.health.is_backing_off(now),
+        next_attempt=await view.find_next_attempt(database, endpoint, waiting, now),
+        now=now,
         both_sign=len(endpoint.secrets_at(now)) > 1,
         overlap_hours=int(OVERLAP.total_seconds()) // 3600,
         secret=secret,
@@ -242,14 +249,19 @@ def _done(name: str | None, count: str | None) -> str | None:
     if name == "replayed-many" and count is not None and count.isascii() and count.isdigit():
         number = int(count[:9])
         if not number:
-            return "There is nothing to send again."
-        return f"Of {write_plural(number, 'event')}, those that the endpoint takes are sent again."
-    return None if name is None else DONE.get(name)
+            return _("There is nothing to resend.")
+        text = ngettext(
+            "{count} event is being resent, if the endpoint receives its type.",
+            "{count} events are being resent: those whose types the endpoint receives.",
+            number,
+        )
+        return text.format(count=write_count(number))
+    return _(DONE[name]) if name in DONE else None
 
 
 async def change(session: CustomerSession, endpoint_id: EndpointId) -> Response:
     """Change an endpoint's URL, events or description."""
-    endpoint, _ = await manage.get_endpoint(session.database, session.account_id, endpoint_id)
+    endpoint, _backlog = await manage.get_endpoint(session.database, session.account_id, endpoint_id)
     form = await EndpointForm.read(session.request)
     # One that was allowed once is not looked at again as long as it stays.
     url = None if form.url.data == endpoint.url else form.url.data
@@ -285,7 +297,7 @@ async def resume(session: CustomerSession, endpoint_id: EndpointId, *, from_now:
 
 async def rotate(session: CustomerSession, endpoint_id: EndpointId) -> Response:
     seen = _read_time((await RotateForm.read(session.request)).seen.data)
-    _, secret = await manage.rotate_secret(session.database, endpoint_id, by=_by(session), seen=seen)
+    _endpoint, secret = await manage.rotate_secret(session.database, endpoint_id, by=_by(session), seen=seen)
     return await _show(session, endpoint_id, {}, secret=secret)
 
 
@@ -298,11 +310,11 @@ def _read_time(text: str) -> datetime:
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
-async def send_test(session: CustomerSession, endpoint_id: EndpointId) -> Response:
+async def send_test(session: CustomerSession, endpoint_id: EndpointId, *, resume: bool = False) -> Response:
     """Send a test, and wait a little for the answer."""
     database, account_id = session.database, session.account_id
-    event_id = await manage.send_test(database, endpoint_id, by=_by(session))
-    for _ in range(int(TEST_WAIT_S / LOOK_S)):
+    event_id = await manage.send_test(database, endpoint_id, by=_by(session), resume=resume)
+    for _look in range(int(TEST_WAIT_S / LOOK_S)):
         if await view.find_latest_attempt(database, account_id, endpoint_id, event_id) is not None:
             break
         await asyncio.sleep(LOOK_S)
@@ -310,7 +322,7 @@ async def send_test(session: CustomerSession, endpoint_id: EndpointId) -> Respon
 
 
 async def replay_one(session: CustomerSession, endpoint_id: EndpointId) -> Response:
-    event_id = EventId(read_path_id(session.request, EVENT, "There is no such event", "event"))
+    event_id = EventId(read_path_id(session.request, EVENT, _("There is no such event"), "event"))
     count = await replay_event(session.database, endpoint_id, event_id, by=_by(session))
     return redirect(f"{_path(endpoint_id)}?done={'replayed' if count else 'waits'}")
 
@@ -336,9 +348,9 @@ async def replay(session: CustomerSession, endpoint_id: EndpointId) -> Response:
 def _check_since(since: datetime | None) -> str | None:
     now = datetime.now(UTC)
     if since is None or since > now:
-        return "Write a day that has begun, like 2026-11-16."
+        return _("Enter today or an earlier day, for example 2026-11-16.")
     if since < now - REPLAYABLE - timedelta(days=1):
-        return f"Events are kept for {REPLAYABLE.days} days; choose a later day."
+        return _("Events are kept for {days} days. Choose a later day.").format(days=REPLAYABLE.days)
     return None
 
 
@@ -357,18 +369,22 @@ async def remove(session: CustomerSession, endpoint_id: EndpointId) -> Response:
 
 
 async def show_attempt(session: CustomerSession, endpoint_id: EndpointId) -> Response:
-    endpoint, _ = await manage.get_endpoint(session.database, session.account_id, endpoint_id)
-    attempt_id = read_path_id(session.request, ATTEMPT, "There is no such attempt", "attempt")
-    found = await view.find_attempt(session.database, endpoint, attempt_id)
+    database, missing = session.database, _("There is no such attempt")
+    endpoint, waiting = await manage.get_endpoint(database, session.account_id, endpoint_id)
+    attempt_id = read_path_id(session.request, ATTEMPT, missing, "attempt")
+    found = await view.find_attempt(database, endpoint, attempt_id)
     if found is None:
-        raise HTTPException(404, "There is no such attempt")
+        raise HTTPException(404, missing)
     attempt, sent = found
+    now = datetime.now(UTC)
     return session.page(
         "webhook_attempt.html.jinja",
         path=_path(endpoint_id),
         endpoint=endpoint,
         attempt=attempt,
-        arrived=is_success(attempt.status),
+        is_delivered=is_success(attempt.status),
+        next_attempt=await view.find_next_attempt(database, endpoint, waiting, now, attempt.event_id),
+        now=now,
         sent=sent,
         was_changed=endpoint.changed_at > attempt.at,
         answer_max=ANSWER_MAX,

@@ -1,4 +1,4 @@
-// How is a secret copied with one touch? Where the browser cannot do it, the button stays away.
+// Copies a text with one press. Where the browser cannot do it, the button stays hidden.
 (function () {
   "use strict";
 
@@ -13,10 +13,10 @@
     button.addEventListener("click", function () {
       navigator.clipboard.writeText(source.textContent).then(
         function () {
-          told.textContent = "Copied.";
+          told.textContent = button.getAttribute("data-done") || "Copied";
         },
         function () {
-          told.textContent = "The browser did not let us copy it: select it and copy it yourself.";
+          told.textContent = button.getAttribute("data-failed") || "Select the text and copy it.";
         }
       );
     });
