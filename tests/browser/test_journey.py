@@ -206,4 +206,4 @@ def test_the_code_comes_by_mail_as_well(node: Node, mails: MailServer, open_page
     page.context.add_cookies(kept)  # type: ignore[arg-type]
     page.goto("/dashboard/verify")
     prove(page, code_in(texts_of(node, phone)[0]))
-    expect(page.get_by_text("Confirm your phone number")).to_have_count(0)
+    expect(page.get_by_text("Verify your phone number to top up")).to_have_count(0)

@@ -81,7 +81,7 @@ def test_first_steps_are_ticked_off_and_can_be_hidden(service: Service) -> None:
             "For developers: add a webhook endpoint",
         )
     ] == ["/dashboard/top-up", "/dashboard/compose", "/dashboard/keys", "/dashboard/webhooks"]
-    assert "Confirm your phone number (done)" in words(page)
+    assert "Verify your phone number (done)" in words(page)
     service.sql("UPDATE accounts SET balance = 5 WHERE id = $1", caller.id)
     assert "Top up your balance (done)" in words(customer.page(OVERVIEW))
     hidden = customer.post("/dashboard/hide-steps")

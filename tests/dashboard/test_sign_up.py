@@ -55,7 +55,7 @@ EVIL: Final = "chosen by eve"
 NEW: Final = "another good password"
 VERIFY: Final = "/dashboard/verify"
 START: Final = "/dashboard/verify/start"
-UNCONFIRMED: Final = "Confirm your phone number"
+UNCONFIRMED: Final = "Verify your phone number to top up"
 KEY: Final = {"name": "shop", "scope": "messages:send"}
 DASHBOARD: Final = Dashboard(
     Database("postgresql://nowhere"),
@@ -309,7 +309,7 @@ def test_nobody_learns_from_a_sign_up_whether_a_number_has_an_account(service: S
         answers += [browser.get("/dashboard/verify")]
         # Only the text says so, in place of the code.
         text = texts_to(service, phone)[-1]
-        assert ("It has an account" in text) is taken
+        assert ("already has an account" in text) is taken
         assert bool(re.search(r"[0-9]{6}", text)) is not taken
         answers += [begin_sign_up(browser, phone, name="Eve", password="evil but long")]
         # Whoever began it signs in with the password that they chose for it.
@@ -528,5 +528,5 @@ def test_a_mail_opens_no_number_that_has_an_account_proved_or_not(service: Servi
         # Nor does the code of another sign-up's mail.
         assert "tries left" in alert(verify(browser, mail_code_to(service, "first@example.org")))
     # Its owner is told so where there is an owner, and gets a code where there is none.
-    assert "It has an account" in texts_to(service, proved)[-1]
+    assert "already has an account" in texts_to(service, proved)[-1]
     assert code_in(texts_to(service, squatted)[-1])

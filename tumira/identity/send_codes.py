@@ -253,8 +253,8 @@ async def _send(connection: Connection, verification: Verification, new: _Code, 
     ).format(code=code, minutes=_MINUTES)
     if not counts:
         text = _(
-            "Tumira: A sign-up with this number was tried, but it already has an account. If it was you, "
-            "sign in or choose a new password."
+            "Tumira: You cannot sign up with this number: it already has an account. Sign in, or choose a "
+            "new password. Not you? Ignore this message."
         )
     await send_text(connection, phone, text)
     email = _email_of(verification)

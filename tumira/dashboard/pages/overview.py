@@ -97,7 +97,7 @@ async def show_overview(session: CustomerSession, *, show_steps: bool) -> Respon
         if show_steps:
             keys = await api_keys.list_some(connection, account_id, 1)
             steps = [
-                Step(_("Confirm your phone number"), VERIFY, customer.phone_proved),
+                Step(_("Verify your phone number"), VERIFY, customer.phone_proved),
                 Step(_("Top up your balance"), "/dashboard/top-up", bool(customer.balance or latest)),
                 Step(_("Send a first message"), "/dashboard/compose", bool(latest)),
                 Step(_("For developers: create an API key"), "/dashboard/keys", bool(keys)),
