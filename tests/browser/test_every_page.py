@@ -94,6 +94,7 @@ DASHBOARD: Final = (
     "/dashboard/ledger",
     "/dashboard/ledger?kind=refunds&from=2026-02-30",
     "/dashboard/ledger?kind=top-ups&to=2020-01-01",
+    "/dashboard/ledger/{entry}/receipt",
     "/dashboard/settings",
     "/dashboard/settings/changes",
     "/dashboard/settings/second-factor",

@@ -12,9 +12,19 @@ from decimal import Decimal
 from typing import Final
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.support.browser import PHONE, Opener, bring_session, inspect, press, screenshot, take_faults
+from tests.support.browser import (
+    DESKTOP,
+    PHONE,
+    Opener,
+    Viewport,
+    bring_session,
+    inspect,
+    press,
+    screenshot,
+    take_faults,
+)
 from tests.support.identity.customers import open_session
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import Caller, Service, run_web
@@ -112,9 +122,14 @@ def expect_credited(page: Page, amount: str, balance: str) -> None:
     expect(page.locator(".bar .balance strong")).to_have_text(balance)
 
 
+def amount_of(page: Page) -> Locator:
+    return page.get_by_label("Amount in US dollars")
+
+
 def fill_wallet(page: Page, wallet: str, amount: str = "10") -> None:
-    follow(page, "Pay by mobile money or card")
-    page.get_by_label("Amount", exact=True).fill(amount)
+    amount_of(page).fill(amount)
+    press(page, "Pay with mobile money or card")
+    expect(amount_of(page)).to_have_value(f"{amount}.00")
     page.get_by_role("radio", name=wallet, exact=True).check()
 
 
@@ -127,22 +142,28 @@ def test_mobile_money_is_credited_while_somebody_looks(
     world: World, caller: Caller, open_page: Opener
 ) -> None:
     page = visit(open_page(world.service.base, viewport=PHONE), world, caller)
-    follow(page, "Pay by mobile money or card")
     follow(page, "US$20")
-    expect(page.get_by_label("Amount", exact=True)).to_have_value("20")
-    page.get_by_label("Amount", exact=True).fill("10")
-    expect(page.get_by_text("US$10.00 buys 250 messages to Zimbabwe")).to_be_visible()
-    page.get_by_label("Amount", exact=True).fill("4")
+    expect(amount_of(page)).to_have_value("20")
+    expect(page.locator("[data-price]").first).to_have_text("500")
+    inspect(page, "top-up", SHIFT_MAX)
+    press(page, "Pay with mobile money or card")
+    expect(amount_of(page)).to_have_value("20.00")
+    amount_of(page).fill("10")
+    expect(page.locator("[data-price]").first).to_have_text("250")
+    amount_of(page).fill("4")
+    expect(page.locator("[data-price]").first).to_have_text("\u2013")
     press(page, "Pay")
-    expect(page.get_by_role("alert")).to_contain_text("Amount: Give an amount from US$5")
+    expect(page.get_by_role("alert")).to_contain_text("Amount in US dollars: Enter an amount from US$5")
     take_faults(page)
-    page.get_by_label("Amount", exact=True).fill("10")
+    amount_of(page).fill("10")
     # People write their number as they dial it.
     page.get_by_label("Phone number").fill("077 120 0001")
     page.get_by_role("button", name="Pay", exact=True).dblclick()
     reference = top_up_of(page)
     stay(page)
-    expect(page.get_by_text("Confirm with your PIN on 0771200001.")).to_be_visible()
+    expect(
+        page.get_by_text("Enter your PIN on +263\xa077\xa0120\xa00001 to confirm the payment.")
+    ).to_be_visible()
     expect(page.get_by_text("Dial *151*2*4# and enter your PIN.")).to_be_visible()
     inspect(page, "top-up-waiting", SHIFT_MAX)
     world.paynow.move(world.paynow.wait_for_payment(reference), "Paid")
@@ -152,15 +173,15 @@ def test_mobile_money_is_credited_while_somebody_looks(
     assert world.paynow.charged(reference) == Decimal(10)
     follow(page, "Receipt")
     expect(page.get_by_role("button", name="Print", exact=True)).to_be_visible()
-    expect(page.get_by_text("EcoCash, through Paynow")).to_be_visible()
+    expect(page.get_by_text("EcoCash (Paynow)")).to_be_visible()
     page.emulate_media(media="print")
     expect(page.locator(".bar")).to_be_hidden()
     expect(page.get_by_role("button", name="Print", exact=True)).to_be_hidden()
-    expect(page.get_by_role("link", name="Back to the payment")).to_be_hidden()
+    expect(page.get_by_role("link", name="Back", exact=True)).to_be_hidden()
     screenshot(page, "top-up-receipt-paper")
     page.emulate_media(media="screen")
     page.goto(PLACE)
-    expect(page.locator("tbody tr").first).to_contain_text("credited")
+    expect(page.locator(".wide tbody tr").first).to_contain_text("credited")
 
 
 @pytest.mark.long
@@ -182,10 +203,11 @@ def test_a_card_is_paid_on_paynows_page_and_the_way_back_is_found(
 @pytest.mark.long
 def test_everything_works_without_scripts(world: World, caller: Caller, open_page: Opener) -> None:
     page = visit(open_page(world.service.base, viewport=PHONE, javascript=False), world, caller)
-    follow(page, "Pay by mobile money or card")
+    follow(page, "US$10")
+    press(page, "Pay with mobile money or card")
     follow(page, "US$5")
-    expect(page.get_by_label("Amount", exact=True)).to_have_value("5")
-    expect(page.get_by_text("buys 125 messages to Zimbabwe")).to_contain_text("US$5.00")
+    expect(amount_of(page)).to_have_value("5.00")
+    expect(page.locator("[data-price]").first).to_have_text("125")
     page.get_by_role("radio", name="OneMoney").check()
     page.get_by_label("Phone number").fill("0771200002")
     world.paynow.outcomes["0771200002"] = Outcome("Paid")
@@ -195,7 +217,7 @@ def test_everything_works_without_scripts(world: World, caller: Caller, open_pag
             break
         follow(page, "Refresh")
     follow(page, "Receipt")
-    expect(page.get_by_text("Credited").first).to_be_visible()
+    expect(page.get_by_text("Total")).to_be_visible()
     expect(page.get_by_role("button", name="Print", exact=True)).to_be_hidden()
 
 
@@ -205,26 +227,26 @@ def test_a_voucher_is_redeemed_and_what_is_left_is_handed_over(
 ) -> None:
     pin = world.issuers.one_voucher.issue("150.00")
     page = visit(open_page(world.service.base, viewport=PHONE), world, caller)
-    follow(page, "Redeem a voucher")
+    press(page, "Redeem a voucher")
     page.get_by_role("radio", name="OTT voucher").check()
     expect(page.get_by_label("Value in rand")).to_be_hidden()
     page.get_by_role("radio", name="1Voucher").check()
     page.get_by_label("PIN", exact=True).fill("12")
     page.get_by_label("Value in rand").fill("100")
-    expect(page.get_by_text("That comes to US$5.4054.")).to_be_visible()
+    expect(page.get_by_text("Adds US$5.40 to your balance.")).to_be_visible()
     press(page, "Redeem")
-    expect(page.get_by_role("alert")).to_contain_text("PIN: The PIN of a 1Voucher has 16 digits")
+    expect(page.get_by_role("alert")).to_contain_text("PIN: Enter the 16 digits of the 1Voucher PIN.")
     expect(page.get_by_label("PIN", exact=True)).to_have_value("")
     take_faults(page)
     page.get_by_label("PIN", exact=True).fill(f"{pin[:4]} {pin[4:8]}-{pin[8:]}")
     press(page, "Redeem")
-    expect_credited(page, "US$5.4054", "US$6.4054")
+    expect_credited(page, "US$5.40", "US$6.40")
     expect(page.get_by_text("worth R50.00")).to_be_visible()
     inspect(page, "top-up-change", SHIFT_MAX)
     press(page, "I have noted it")
     expect(page.get_by_text("worth R50.00")).to_be_hidden()
     follow(page, "Receipt")
-    expect(page.get_by_text("R18.50 for US$1, since 1 Nov 2026")).to_be_visible()
+    expect(page.get_by_text("R18.50 per US$1 (rate of 1 Nov 2026)")).to_be_visible()
     assert world.issuers.one_voucher.taken(pin) == 100
 
 
@@ -253,22 +275,44 @@ def test_usdt_is_seen_held_and_credited_while_the_page_is_open(
     world: World, caller: Caller, open_page: Opener
 ) -> None:
     page = visit(open_page(world.service.base, viewport=PHONE), world, caller)
-    follow(page, "Pay with USDT")
+    press(page, "Pay with USDT")
+    press(page, "Show my deposit address")
     address = page.locator("#address").inner_text()
     page.get_by_label("Amount (optional)").fill("7.5")
-    press(page, "Put it into the link")
+    press(page, "Update the link")
     link = page.get_by_role("link", name="Open my wallet with 7.5 USDT")
     expect(link).to_have_attribute("href", re.compile(rf"{address}&uint256=7500000000000000000$"))
     stay(page)
     world.service.run(deposit, caller, address, 1, final=False)
-    expect(page.get_by_text("seen, 1 of 15 confirmations")).to_be_visible(timeout=CREDITED_MS)
+    expect(page.get_by_text("1 of 15 confirmations")).to_be_visible(timeout=CREDITED_MS)
     world.service.run(deposit, caller, address, 1, final=True)
     expect(page.get_by_text("held until US$5")).to_be_visible(timeout=CREDITED_MS)
     inspect(page, "top-up-usdt-held", SHIFT_MAX)
     tx_hash = world.service.run(deposit, caller, address, 2, final=True)
     expect(page.locator(".bar .balance strong")).to_have_text("US$7.00", timeout=CREDITED_MS)
     expect_stayed(page)
-    page.get_by_role("link", name="Show it").first.click()
+    page.get_by_role("link", name="Payment", exact=True).first.click()
     expect(page.get_by_text("US$6.00 was added to your balance.")).to_be_visible()
     follow(page, "Receipt")
     expect(page.get_by_text(tx_hash)).to_be_visible()
+
+
+@pytest.mark.parametrize(("viewport", "javascript"), [(PHONE, False), (DESKTOP, True)])
+def test_the_address_for_usdt_is_given_by_a_button(
+    world: World, caller: Caller, open_page: Opener, viewport: Viewport, *, javascript: bool
+) -> None:
+    page = open_page(world.service.base, viewport=viewport, javascript=javascript)
+    visit(page, world, caller, PLACE + "?amount=7.5")
+    press(page, "Pay with USDT")
+    expect(page).to_have_url(re.compile(r"/usdt\?amount=7\.50$"))
+    page.reload()
+    inspect(page, "top-up-usdt-none", SHIFT_MAX)
+    rows = "SELECT id::text FROM top_ups WHERE account_id = $1 UNION ALL SELECT address FROM usdt_addresses"
+    before = world.service.sql(rows, caller.id)
+    button = page.get_by_role("button", name="Show my deposit address")
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#address")).to_have_text(re.compile(r"^0x\w{40}$"))
+    expect(page.get_by_role("link", name="Open my wallet with 7.5 USDT")).to_be_visible()
+    assert len(world.service.sql(rows, caller.id)) == len(before) + 1
+    inspect(page, "top-up-usdt", SHIFT_MAX)

@@ -263,12 +263,12 @@ def test_what_cannot_be_done_is_said_in_one_line(cli: TopUpCli) -> None:
     resolve = ("topup", "resolve")
     which = "Say what the provider did"
     cli.check_refused(
-        ("Give an amount in", (*begin, "paynow")),
-        ("Give an amount from US$5", (*begin, "paynow", "--amount", "4.99")),
+        ("Enter an amount in", (*begin, "paynow")),
+        ("Enter an amount from US$5", (*begin, "paynow", "--amount", "4.99")),
         ("the wallet's number in Zimbabwe", (*begin, "paynow", "--amount", "5", "--phone", "+27821230001")),
         ("USDT is not set up here", (*begin, "usdt")),
         ("Say who issued the voucher: --provider onevoucher|ott|blu|own.", (*begin, "voucher")),
-        ("A code looks like", (*begin, "voucher", "--provider", "own")),
+        ("Enter the code of the voucher", (*begin, "voucher", "--provider", "own")),
         ("no such account", ("topup", "start", "--account", NOBODY, "--method", "paynow", "--amount", "5")),
         ("There is no such top-up", ("topup", "show", nothing)),
         ("Nobody can be asked about it", ("topup", "look", own)),
@@ -276,7 +276,7 @@ def test_what_cannot_be_done_is_said_in_one_line(cli: TopUpCli) -> None:
         (which, (*resolve, nothing, "--paid", "5", "--not-paid", "--note", "n")),
         ("Say how you know", (*resolve, nothing, "--paid", "5", "--note", " ")),
         ("There is no such top-up", (*resolve, nothing, "--paid", "5", "--note", "n")),
-        ("not the operator's to change", (*resolve, own, "--not-paid", "--note", "n")),
+        ("Operators cannot change that", (*resolve, own, "--not-paid", "--note", "n")),
         ("not after the last", ("reconcile", "--from", "2026-11-02", "--to", "2026-11-01")),
     )
     TopUpCli(cli.url).check_refused(("Paynow is not set up here", (*begin, "paynow", "--amount", "5")))

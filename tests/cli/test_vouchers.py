@@ -73,15 +73,15 @@ def test_codes_are_shown_once_to_people_too(cli: QuickCli) -> None:
 def test_what_cannot_be_done_is_said_in_one_line(cli: QuickCli) -> None:
     issue = ["voucher", "issue", "--amount"]
     cli.check_refused(
-        ("Give an amount from US$5 to US$10,000.", [*issue, "4.99"]),
-        ("Give an amount in whole cents, like 12.50.", [*issue, "7.005"]),
-        ("Give a day that is not over.", [*issue, "10", "--expires", "2020-01-31"]),
-        ("is not text", [*issue, "5", "--note", b"\xff"]),
+        ("Enter an amount from US$5 to US$10,000.", [*issue, "4.99"]),
+        ("Enter an amount in whole cents, such as 12.50.", [*issue, "7.005"]),
+        ("Choose today or a later day.", [*issue, "10", "--expires", "2020-01-31"]),
+        ("characters that cannot be shown", [*issue, "5", "--note", b"\xff"]),
         (
-            "There is no such voucher; `tumira voucher list`",
+            "There is no such voucher.",
             ["voucher", "void", NO_VOUCHER, "--note", "Lost"],
         ),
-        ("Say why, as in --note", ["voucher", "void", NO_VOUCHER, "--note", " "]),
+        ("Enter a reason, such as", ["voucher", "void", NO_VOUCHER, "--note", " "]),
     )
     cli.check_misused(
         ("1001 is not in the range 1<=x<=1000", [*issue, "10", "--count", "1001"]),

@@ -89,7 +89,7 @@ def test_an_unused_voucher_is_voided_with_a_reason(
     page = words(admin.get(f"{path}?done=void").text)
     assert "The voucher is void." in page
     assert "Lost" in page
-    assert "is void already" in alert(admin.post(f"{path}/void", data={"note": "Lost"}))
+    assert "This voucher is already void" in alert(admin.post(f"{path}/void", data={"note": "Lost"}))
     for name in ("vch_" + "0" * 26, "nothing"):
         assert admin.get(f"{VOUCHERS}/{name}").status_code == 404
 

@@ -14,6 +14,7 @@ from tests.support.processes.service import Service, run_web
 from tests.support.topups.payers import (
     ENVIRONMENT,
     HOSTILE,
+    PLACE,
     SECRET,
     USDT,
     VOUCHER,
@@ -25,12 +26,15 @@ from tests.support.topups.payers import (
     words,
 )
 from tumira.core.ids import TopUpId
+from tumira.core.settings.payments import read_payments
 from tumira.topups.issue_vouchers import issue_vouchers
+from tumira.topups.start import start_usdt
 from tumira.topups.states import Paid
 from tumira.topups.usdt.addresses import with_checksum
 from tumira.topups.voucher_pins import ChangeVoucher, Seal, write_change
 
 TX: Final = "0x" + "ab" * 32
+PAYMENTS: Final = read_payments(ENVIRONMENT)
 
 
 @pytest.fixture(scope="module")
@@ -51,22 +55,22 @@ def other(service: Service) -> Payer:
 
 def test_a_voucher_is_redeemed_at_the_rate_that_was_shown(payer: Payer) -> None:
     said = words(payer.page(VOUCHER))
-    assert "R18.50 for US$1, since 1 Nov 2026" in said
+    assert "R18.50 per US$1 (rate of 1 Nov 2026)" in said
     assert "Tumira voucher" in said or "1Voucher" in said
     top_up_id = started(
         payer.post(
             VOUCHER, form=payer.form(VOUCHER), provider="onevoucher", pin="1234 5678-9012 3456", value="150"
         )
     )
-    assert "R150.00 by 1Voucher" in payer.said(top_up_id)
+    assert "R150.00 with 1Voucher" in payer.said(top_up_id)
     payer.tell(top_up_id, Paid("T-1", Decimal(150)))
     receipt = words(payer.page(path_of(top_up_id) + "/receipt"))
     for expected in (
         "Method 1Voucher",
-        "Their reference T-1",
-        "Paid R150.00",
-        "Rate R18.50 for US$1, since 1 Nov 2026",
-        "Credited US$8.1081",
+        "Provider reference T-1",
+        "Amount paid R150.00",
+        "Exchange rate R18.50 per US$1 (rate of 1 Nov 2026)",
+        "Total US$8.1081",
     ):
         assert expected in receipt, expected
 
@@ -103,10 +107,10 @@ def test_a_voucher_of_the_operators_is_credited_at_once_and_once(payer: Payer) -
     answers = at_once([lambda: payer.post(VOUCHER, **fields)] * 6)
     (top_up_id,) = {started(answer) for answer in answers}
     said = payer.said(top_up_id)
-    assert "US$20.00 by Tumira voucher" in said
+    assert "US$20.00 with Tumira voucher" in said
     assert "Your balance US$21.00" in said
     second = started(payer.post(VOUCHER, **{**fields, "form": payer.form(VOUCHER)}))
-    assert "This voucher cannot be redeemed" in payer.said(second)
+    assert "This voucher was not accepted" in payer.said(second)
     assert link(payer.page(path_of(second)), "Try again") == f"{VOUCHER}?provider=own"
     assert payer.service.balance(payer.caller) == 21
 
@@ -124,7 +128,7 @@ def test_what_is_left_of_a_voucher_is_shown_until_it_is_noted(payer: Payer, othe
     top_up_id = redeem(payer, "7" * 16, SECRET)
     said = payer.said(top_up_id)
     assert "8888777766665555" in said
-    assert "1Voucher, worth R50.00, until 2029-11-30" in said
+    assert "1Voucher, worth R50.00, valid until 2029-11-30" in said
     assert "8888777766665555" not in payer.page(path_of(top_up_id) + "/receipt")
     assert other.post(path_of(top_up_id) + "/noted").status_code == 404
     assert "8888777766665555" in payer.said(top_up_id)
@@ -133,24 +137,57 @@ def test_what_is_left_of_a_voucher_is_shown_until_it_is_noted(payer: Payer, othe
     assert payer.rows()[0]["sealed_change"] is None
     # What was encrypted with another secret is not forgotten.
     older = redeem(payer, "6" * 16, "an older secret")
-    assert "It cannot be shown at the moment; please ask the operator." in payer.said(older)
+    assert "a new voucher that we cannot show at the moment. Contact support" in payer.said(older)
     assert "I have noted it" not in payer.page(path_of(older))
 
 
+def written(payer: Payer) -> Sequence[int]:
+    """Return how much is in the tables that a payment in USDT writes to."""
+    tables = ("top_ups", "usdt_addresses", "transfers")
+    return [payer.service.sql(f"SELECT count(*) FROM {table}")[0][0] for table in tables]
+
+
+def show_address(payer: Payer) -> str:
+    """Press the button that gives the account its address, and return that."""
+    answer = payer.post(USDT, amount="12.50")
+    assert (answer.status_code, answer.headers["location"]) == (303, USDT + "?amount=12.50")
+    (address,) = re.findall(r'<code id="address"[^>]*>(0x\w{40})</code>', payer.page(USDT))
+    assert isinstance(address, str)
+    return address
+
+
+def test_opening_the_page_for_usdt_writes_nothing(payer: Payer) -> None:
+    before = written(payer)
+    for query in ({}, {"amount": "12.50"}, {"amount": HOSTILE}):
+        page = payer.page(USDT, **query)
+        assert "Show my deposit address</button>" in page
+        assert "0x" not in page
+        assert "<script>alert" not in page
+    payer.ask(USDT + "/deposits")
+    assert written(payer) == before
+    assert {one.status_code for one in at_once([lambda: payer.post(USDT)] * 4)} == {303}
+    after = [before[0], before[1] + 1, *before[2:]]
+    assert written(payer) == after
+    assert "Show my deposit address" not in payer.page(USDT)
+    payer.page(PLACE)
+    assert written(payer) == after
+    assert payer.post(USDT).headers["location"] == USDT
+
+
 def test_everybody_has_an_address_of_their_own_that_stays(payer: Payer, other: Payer) -> None:
+    address = show_address(payer)
     page = payer.page(USDT)
-    (address,) = re.findall(r'<code id="address"[^>]*>(0x\w{40})</code>', page)
     assert address == with_checksum(address)
-    assert address in payer.page(USDT)
-    assert address not in other.page(USDT)
-    assert len(payer.rows()) == 1
+    assert show_address(payer) == address
+    assert show_address(other) != address
+    assert payer.rows() == []
     said = words(page)
     for expected in (
         "BNB Smart Chain (BEP20)",
         "0x55d398326f99059fF775485246999027B3197955",
-        "or as another token, is lost",
-        "less is held until it comes to that",
-        "Nothing yet.",
+        "are lost and cannot be recovered",
+        "Smaller deposits are kept until they add up to it.",
+        "No deposits yet.",
     ):
         assert expected in said, expected
     assert link(page, "Open my wallet") == (
@@ -182,7 +219,7 @@ def deposit(payer: Payer, place: int, units: int, state: str, top_up_id: UUID | 
 
 
 def test_deposits_are_shown_with_what_they_wait_for(payer: Payer) -> None:
-    payer.page(USDT)
+    show_address(payer)
     payer.service.sql(
         "INSERT INTO usdt_cursors VALUES (56, 'token', 103, 'x') ON CONFLICT (chain_id, contract) DO UPDATE"
         " SET block_number = 103"
@@ -191,25 +228,26 @@ def test_deposits_are_shown_with_what_they_wait_for(payer: Payer) -> None:
     deposit(payer, place, 2 * 10**18 + 1, "seen")
     deposit(payer, place + 1, 10**18, "final")
     said = words(payer.ask(USDT + "/deposits").text)
-    assert "2.000000000000000001 USDT seen, 4 of 15 confirmations" in said
-    assert "1 USDT held until US$5" in said
-    assert "1 USDT is held: with 1.999999999999999999 USDT more it comes to 5 USDT" in said
+    assert re.search(r"2\.000000000000000001 USDT \d.* 4 of 15 confirmations", said)
+    assert re.search(r" 1 USDT \d+ \w+ \d{4}, [\d:]+ held until US\$5", said)
+    assert "We are holding 1 USDT. Send 1.999999999999999999 USDT more to reach the minimum of 5 USDT" in said
     assert TX in said
 
 
 def test_a_receipt_in_usdt_names_its_transactions(payer: Payer) -> None:
-    payer.page(USDT)
+    show_address(payer)
+    payer.service.run(start_usdt, PAYMENTS, payer.caller.id)
     (row,) = payer.rows()
     place = int(payer.caller.id.int % 1_000_000)
     payer.tell(row["id"], Paid(f"56:{TX}:{place}", Decimal("6.50000000000001")))
     deposit(payer, place, 65 * 10**17 + 10**4, "credited", row["id"])
     receipt = words(payer.page(path_of(row["id"]) + "/receipt"))
     for expected in (
-        f"Transaction id {TX}",
-        "Paid 6.50000000000001 USDT",
-        "Rate 1 USDT for US$1",
-        "Credited US$6.50",
+        f"Transaction {TX}",
+        "Amount paid 6.50000000000001 USDT",
+        "Exchange rate 1 USDT = US$1.00",
+        "Total US$6.50",
     ):
         assert expected in receipt, expected
     page = payer.page(USDT)
-    assert link(page, "Show it") == path_of(row["id"])
+    assert link(page, "Payment") == path_of(row["id"])

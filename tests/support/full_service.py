@@ -74,6 +74,12 @@ SUPPORT: Final = {
     "TUMIRA_SUPPORT_EMAIL": "help@an-address-as-long-as-some-are.example",
     "TUMIRA_SUPPORT_WHATSAPP": "+27 82 123 0001",
 }
+SELLER: Final = {
+    "TUMIRA_SELLER_NAME": LONG[:100],
+    "TUMIRA_SELLER_ADDRESS": "12 Samora Machel Avenue, Harare",
+    "TUMIRA_SELLER_TAX_NUMBER": "220012345",
+    "TUMIRA_SELLER_TAX_RATE": "15",
+}
 # The pages of the ways to pay ask nobody before a form is posted.
 PAYMENTS: Final = {
     "TUMIRA_PAYNOW_URL": "http://127.0.0.1:9",
@@ -99,7 +105,8 @@ class FullService:
 
 @contextmanager
 def run_full_service(server_url: str) -> Iterator[FullService]:
-    with run_behind_proxy(server_url, TUMIRA_WEBHOOKS_ALLOW_PRIVATE="1", **PAYMENTS, **SUPPORT) as service:
+    settings = {"TUMIRA_WEBHOOKS_ALLOW_PRIVATE": "1", **PAYMENTS, **SUPPORT, **SELLER}
+    with run_behind_proxy(server_url, **settings) as service:
         _add_carriers(service)
         person = sign_up(service, business=LONG[:100])
         account_id = account_of(service, person)
@@ -161,6 +168,9 @@ def _add_traffic(service: Service, person: Person) -> dict[str, str]:
     service.run(
         manage_accounts.credit, account_id, Decimal("1234567.89"), note="Cash " * 20, actor="cli:root"
     )
+    (credit,) = service.sql("SELECT max(id) FROM transfers WHERE account_id = $1", account_id)
+    # The page is longer with an address on it.
+    person.browser.post("/dashboard/top-up/usdt")
     key = person.browser.post(
         "/dashboard/keys", data={"name": "x" * 90, "scope": ["messages:send", "account:read"]}
     )
@@ -191,6 +201,7 @@ def _add_traffic(service: Service, person: Person) -> dict[str, str]:
         "batch": write_id(BATCH, row["batch_id"]),
         "message": write_id(MESSAGE, row["id"]),
         "key": f"key_{token[0].split('_')[1]}",
+        "entry": str(credit["max"]),
     }
 
 

@@ -11,6 +11,8 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Final
 
+import asyncpg
+
 from tumira.core.ids import AccountId, BatchId, MessageId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
@@ -138,6 +140,7 @@ CASE WHEN message_id IS NOT NULL THEN 'refunds'
      WHEN batch_id IS NOT NULL THEN 'sends'
      WHEN 'adjustment' IN (from_book, to_book) THEN 'adjustments'
      ELSE 'top-ups' END"""
+_BOOK: Final = "CASE WHEN to_book = 'customer' THEN from_book ELSE to_book END"
 
 
 # Planned without values, a plan depends on guesses, as that bounds of `id` alone are narrow. So both columns
@@ -148,7 +151,7 @@ def _walk(condition: str) -> Statement:
     return Statement(f"""
 SELECT id, kind, amount, batch_id, message_id, book, note, created_at, fits, place = %(look_max)s AS is_last
   FROM (SELECT account_id, id, {SIGNED} AS amount, batch_id, message_id, note, created_at,
-               CASE WHEN to_book = 'customer' THEN from_book ELSE to_book END AS book,
+               {_BOOK} AS book,
                {_KIND} AS kind,
                {_KIND} = ANY(%(kinds)s::text[]) AS fits,
                row_number() OVER (ORDER BY account_id DESC, id DESC) AS place
@@ -191,16 +194,30 @@ async def list_entries(
         # One more than is shown tells whether there are more.
         count_max=count_max + 1,
     )
-    found = [
-        LedgerEntry(row["id"], EntryKind(row["kind"]), *(row[name] for name in LedgerEntry.__slots__[2:]))
-        for row in rows
-        if row["fits"]
-    ]
+    found = [_entry(row) for row in rows if row["fits"]]
     if len(found) > count_max:
         return Entries(found[:count_max], found[count_max - 1].id, None)
     if rows and rows[-1]["is_last"]:
         return Entries(found, rows[-1]["id"], rows[-1]["created_at"])
     return Entries(found, None, None)
+
+
+def _entry(row: asyncpg.Record) -> LedgerEntry:
+    return LedgerEntry(row["id"], EntryKind(row["kind"]), *(row[name] for name in LedgerEntry.__slots__[2:]))
+
+
+SQL_FIND_ENTRY: Final = Statement(f"""
+SELECT id, {_KIND} AS kind, {SIGNED} AS amount, batch_id, message_id, {_BOOK} AS book, note, created_at
+  FROM transfers
+ WHERE id = %(entry_id)s
+   AND account_id = %(account_id)s
+""")  # noqa: S608 - only constants are put in
+
+
+async def find_entry(connection: Connection, account_id: AccountId, entry_id: int) -> LedgerEntry | None:
+    """Return an account's entry; None for an unknown one and for another account's."""
+    row = await SQL_FIND_ENTRY.row(connection, entry_id=entry_id, account_id=account_id)
+    return None if row is None else _entry(row)
 
 
 # Times are in the order of the ids, but no index knows them: the place is found by halving. A probe is the

@@ -30,6 +30,7 @@ from tumira.dashboard.pages import (
     pay_by_usdt,
     pay_by_voucher,
     pay_by_wallet,
+    receipts,
     resend,
     second_factor,
     sent_file,
@@ -126,6 +127,7 @@ class Dashboard:
             pay_by_voucher,
             # After the ways to pay, whose addresses look like those of top-ups.
             top_up_progress,
+            receipts,
             ledger,
             settings,
             second_factor,

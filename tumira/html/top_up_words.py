@@ -5,14 +5,20 @@ from datetime import date
 from decimal import Decimal
 from typing import Final, assert_never
 
+from tumira.core.translation import _, mark
 from tumira.html.page import write_exact_usd, write_usd
+from tumira.pricing.phone_numbers import write_phone
 from tumira.topups.providers.paynow_messages import PAID_WITH, Wallet
 from tumira.topups.reconcile_rules import write_exact
 from tumira.topups.states import TOP_UP_MIN, Currency, FailureReason, Method, TopUp, TopUpState
 from tumira.topups.usdt.deposit_rules import Deposit, DepositState
 from tumira.topups.voucher_pins import Issuer
 
-_METHODS: Final[Mapping[str, str]] = {Method.PAYNOW: "Paynow", Method.USDT: "USDT", Method.VOUCHER: "Voucher"}
+_METHODS: Final[Mapping[str, str]] = {
+    Method.PAYNOW: "Paynow",
+    Method.USDT: "USDT",
+    Method.VOUCHER: mark("Voucher"),
+}
 _PROVIDERS: Final[Mapping[str, str]] = {
     **{wallet.value: wallet.title for wallet in Wallet},
     **{issuer.value: issuer.title for issuer in Issuer},
@@ -20,61 +26,70 @@ _PROVIDERS: Final[Mapping[str, str]] = {
 
 # What a state is called, and which of the badges' looks it has.
 STATES: Final[Mapping[TopUpState, tuple[str, str]]] = {
-    TopUpState.STARTED: ("starting", "queued"),
-    TopUpState.PENDING: ("waiting", "sending"),
-    TopUpState.DOUBT: ("being checked", "unconfirmed"),
-    TopUpState.CREDITED: ("credited", "completed"),
-    TopUpState.FAILED: ("failed", "failed"),
-    TopUpState.EXPIRED: ("expired", "expired"),
-    TopUpState.REVERSED: ("taken back", "failed"),
+    TopUpState.STARTED: (mark("starting"), "queued"),
+    TopUpState.PENDING: (mark("waiting for payment"), "sending"),
+    TopUpState.DOUBT: (mark("being checked"), "unconfirmed"),
+    TopUpState.CREDITED: (mark("credited"), "completed"),
+    TopUpState.FAILED: (mark("failed"), "failed"),
+    TopUpState.EXPIRED: (mark("expired"), "expired"),
+    TopUpState.REVERSED: (mark("reversed"), "failed"),
 }
 OPERATOR_STATES: Final = {
     **STATES,
-    TopUpState.STARTED: ("started", "queued"),
-    TopUpState.PENDING: ("pending", "sending"),
-    TopUpState.DOUBT: ("in doubt", "unconfirmed"),
+    TopUpState.STARTED: (mark("started"), "queued"),
+    TopUpState.PENDING: (mark("pending"), "sending"),
+    TopUpState.DOUBT: (mark("in doubt"), "unconfirmed"),
 }
 
 REASONS: Final[Mapping[str, str]] = {
-    FailureReason.CANCELLED: "It was cancelled before it was paid. Nothing was taken.",
-    FailureReason.DECLINED: (
-        "The payment was declined. Check that there is enough money, and that the number is right. "
-        "Nothing was taken."
+    FailureReason.CANCELLED: mark("The payment was cancelled. You were not charged."),
+    FailureReason.DECLINED: mark(
+        "The payment was declined and you were not charged. Check the number, and that there is enough "
+        "money in the wallet or on the card. Then try again."
     ),
-    FailureReason.VOUCHER_NOT_VALID: (
-        "This voucher cannot be redeemed: the PIN is not right, or it was used before. Check it."
+    FailureReason.VOUCHER_NOT_VALID: mark(
+        "This voucher was not accepted: the PIN is wrong or was already used. Check the PIN and try again."
     ),
-    FailureReason.VOUCHER_EXPIRED: "This voucher has expired. Ask the shop where you bought it.",
-    FailureReason.VALUE_TOO_SMALL: "The voucher is worth less than the smallest top-up. It is still good.",
-    FailureReason.VALUE_TOO_LARGE: (
-        "The voucher is worth more than can be topped up at once. It is still good."
+    FailureReason.VOUCHER_EXPIRED: mark("This voucher has expired. Ask the shop where you bought it."),
+    FailureReason.VALUE_TOO_SMALL: mark(
+        "This voucher is worth less than the smallest top-up. It was not used and is still valid."
     ),
-    FailureReason.VALUE_DIFFERS: (
-        "The voucher is not worth what you wrote. It is still good: look at its value, and try again."
+    FailureReason.VALUE_TOO_LARGE: mark(
+        "This voucher is worth more than the largest top-up. It was not used and is still valid."
     ),
-    FailureReason.NOT_CONFIGURED: (
-        "This way to pay does not work here at the moment. Nothing was taken; please tell the operator."
+    FailureReason.VALUE_DIFFERS: mark(
+        "The voucher has a different value from the one you entered. It was not used and is still valid: "
+        "check its value and try again."
     ),
-    FailureReason.NEVER_ARRIVED: "They could not be reached. Nothing was taken; try again in a few minutes.",
-    FailureReason.DECIDED: "The operator has looked into it, and nothing had been paid.",
+    FailureReason.NOT_CONFIGURED: mark(
+        "This payment method is not working at the moment. You were not charged. Choose another method, or "
+        "contact support."
+    ),
+    FailureReason.NEVER_ARRIVED: mark(
+        "We could not reach the payment provider. You were not charged. Try again in a few minutes."
+    ),
+    FailureReason.DECIDED: mark("We checked this payment with the provider: you were not charged."),
 }
-_NO_WAY_TO_PAY: Final = (
-    "Paynow's answer did not reach us, so we have no {needed} for this payment. Nothing was taken: start "
-    "again. You cannot be charged twice."
+_NO_CARD_PAGE: Final = mark(
+    "Paynow did not send us its card page for this payment. You were not charged, and cannot be charged "
+    "twice. Please start again."
 )
-_UNKNOWN_REASON: Final = "It did not work, and nothing was added to your balance."
-
-_ZIMBABWE: Final = "+263"
+_NO_CODE: Final = mark(
+    "Paynow did not send us the code for this payment. You were not charged, and cannot be charged twice. "
+    "Please start again."
+)
+_UNKNOWN_REASON: Final = mark("The payment failed. Nothing was added to your balance.")
+_LOST: Final = mark("not started")
 
 
 def name_of(method: str, provider: str) -> str:
-    return _PROVIDERS.get(provider) or _METHODS.get(method, method)
+    return _(_PROVIDERS.get(provider) or _METHODS.get(method, method))
 
 
 def full_name_of(method: Method, provider: str) -> str:
     """Name the method too, for operators."""
     title = _PROVIDERS.get(provider)
-    return _METHODS[method] if title is None else f"{_METHODS[method]}, {title}"
+    return _(_METHODS[method]) if title is None else f"{_(_METHODS[method])}, {_(title)}"
 
 
 def asks_of(top_up: TopUp) -> str:
@@ -82,9 +97,9 @@ def asks_of(top_up: TopUp) -> str:
         case Method.PAYNOW:
             return "Paynow"
         case Method.USDT:
-            return "the network"
+            return _("the network")
         case Method.VOUCHER:
-            return f"the issuer of {name_of(top_up.method, top_up.provider)}"
+            return _("the issuer of your {voucher}").format(voucher=name_of(top_up.method, top_up.provider))
         case _:
             assert_never(top_up.method)
 
@@ -102,7 +117,8 @@ def cannot_be_paid(top_up: TopUp) -> bool:
 
 def state_of(top_up: TopUp) -> tuple[str, str]:
     """Return what a top-up's state is called, and which of the badges' looks it has."""
-    return ("answer lost", "unconfirmed") if cannot_be_paid(top_up) else STATES[top_up.state]
+    name, badge = (_LOST, "unconfirmed") if cannot_be_paid(top_up) else STATES[top_up.state]
+    return _(name), badge
 
 
 def deposit_state_of(deposit: Deposit, confirmations: int) -> tuple[str, str]:
@@ -110,74 +126,81 @@ def deposit_state_of(deposit: Deposit, confirmations: int) -> tuple[str, str]:
     match deposit.state:
         case DepositState.SEEN:
             seen = min(deposit.depth, confirmations)
-            return f"seen, {seen} of {confirmations} confirmations", "sending"
+            name = _("{seen} of {needed} confirmations").format(seen=seen, needed=confirmations)
+            return name, "sending"
         case DepositState.FINAL:
-            return f"held until US${TOP_UP_MIN}", "unconfirmed"
+            return _("held until US${smallest}").format(smallest=TOP_UP_MIN), "unconfirmed"
         case DepositState.CREDITED:
-            return "credited", "completed"
+            return _("credited"), "completed"
         case DepositState.ORPHANED:
-            return "gone from the network", "expired"
+            return _("dropped by the network"), "expired"
 
 
 def told(top_up: TopUp) -> str:
-    """Say in a sentence or two how far a top-up is, and what is to be done."""
+    """Say in a sentence or two what happened to a top-up, and what the customer has to do."""
     if cannot_be_paid(top_up):
-        return _NO_WAY_TO_PAY.format(needed="card page" if top_up.provider == Wallet.CARD else "code")
+        return _(_NO_CARD_PAGE if top_up.provider == Wallet.CARD else _NO_CODE)
     match top_up.state:
         case TopUpState.STARTED:
-            return f"We are asking {asks_of(top_up)}. This takes a few seconds."
+            return _("Contacting {provider}. This takes a few seconds.").format(provider=asks_of(top_up))
         case TopUpState.PENDING:
-            return _waits_for(top_up)
+            return _next_step(top_up)
         case TopUpState.DOUBT if top_up.due_at is not None:
-            return (
-                f"We are asking {asks_of(top_up)} what became of it; you do not have to do anything, and "
-                "nothing is taken twice."
-            )
+            return _(
+                "We are checking this payment with {provider}. You do not have to do anything, and you "
+                "cannot be charged twice."
+            ).format(provider=asks_of(top_up))
         case TopUpState.DOUBT:
-            return (
-                "It could not be found out what became of it. The operator will look into it; you do not "
-                "have to do anything. Please do not pay for it again."
+            return _(
+                "We could not find out whether this payment went through, and are checking it ourselves. Do "
+                "not pay it again."
             )
         case TopUpState.CREDITED:
             assert top_up.amount is not None
-            return f"{write_usd(top_up.amount)} was added to your balance."
+            return _("{amount} was added to your balance.").format(amount=write_usd(top_up.amount))
         case TopUpState.FAILED:
-            return REASONS.get(top_up.reason or "", _UNKNOWN_REASON)
+            return _(REASONS.get(top_up.reason or "", _UNKNOWN_REASON))
         case TopUpState.EXPIRED:
             return _expired(top_up)
         case TopUpState.REVERSED:
-            return _taken_back(top_up)
+            return _reversed(top_up)
         case _:
             assert_never(top_up.state)
 
 
-def _waits_for(top_up: TopUp) -> str:
+def _next_step(top_up: TopUp) -> str:
     match top_up.method:
         case Method.USDT:
-            return "We wait for USDT to arrive at your address."
+            return _("Waiting for USDT to arrive at your deposit address.")
         case Method.VOUCHER:
-            return "The voucher is being redeemed."
+            return _("Redeeming your voucher.")
     if top_up.provider == Wallet.CARD:
-        return "Pay on the card page of Paynow; afterwards you come back here."
+        return _("Pay on the card page of Paynow. You come back here afterwards.")
     if top_up.provider == Wallet.INNBUCKS:
-        return "Pay with this code in the InnBucks app."
+        return _("Pay with this code in the InnBucks app.")
     if top_up.phone is None:
-        return "Confirm the payment on your phone."
-    return f"Confirm with your PIN on {write_local(top_up.phone)}."
+        return _("Confirm the payment on your phone.")
+    return _("Enter your PIN on {phone} to confirm the payment.").format(phone=write_phone(top_up.phone))
 
 
 def _expired(top_up: TopUp) -> str:
     if top_up.method is Method.USDT:
-        return "Nothing has come. Your address stays good: what you send there is credited at any time."
-    return "It was not paid in time. Nothing was taken."
+        return _("No deposit arrived. Your deposit address still works: anything you send to it is credited.")
+    return _("This payment was not completed in time. You were not charged.")
 
 
-def _taken_back(top_up: TopUp) -> str:
+def _reversed(top_up: TopUp) -> str:
     assert top_up.amount is not None
-    taken = top_up.amount - top_up.owed
-    words = f"The payment was taken back, so {write_usd(taken)} was taken from your balance"
-    owed = f", and {write_usd(top_up.owed)} is still owed" if top_up.owed else ""
-    return f"{words}{owed}. Nothing is sent until you have talked to the operator."
+    taken = write_usd(top_up.amount - top_up.owed)
+    if top_up.owed:
+        return _(
+            "This payment was reversed, so {taken} was taken from your balance and {owed} is still owed. You "
+            "cannot send until this is settled with support."
+        ).format(taken=taken, owed=write_usd(top_up.owed))
+    return _(
+        "This payment was reversed, so {taken} was taken from your balance. You cannot send until this is "
+        "settled with support."
+    ).format(taken=taken)
 
 
 def write_money(amount: Decimal, currency: Currency) -> str:
@@ -200,15 +223,12 @@ def write_exact_money(amount: Decimal | None, currency: Currency) -> str:
 
 
 def write_rate(rate: Decimal, on: date | None) -> str:
-    whole, _, decimals = f"{rate.normalize():f}".partition(".")
-    since = "" if on is None else f", since {write_day(on)}"
-    return f"R{whole}.{decimals:0<2} for US$1{since}"
+    whole, _point, decimals = f"{rate.normalize():f}".partition(".")
+    rand = f"R{whole}.{decimals:0<2}"
+    if on is None:
+        return _("{rand} per US$1").format(rand=rand)
+    return _("{rand} per US$1 (rate of {day})").format(rand=rand, day=write_day(on))
 
 
 def write_day(day: date) -> str:
     return day.strftime("%-d %b %Y")
-
-
-def write_local(phone: str) -> str:
-    """Write a number as it is dialled at home, where that is Zimbabwe."""
-    return "0" + phone.removeprefix(_ZIMBABWE) if phone.startswith(_ZIMBABWE) else phone

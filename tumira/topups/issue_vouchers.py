@@ -15,6 +15,7 @@ from tumira.core import money
 from tumira.core.days import LOCAL_TIME
 from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import VOUCHER, VoucherId, new_id, write_id
+from tumira.core.translation import _
 from tumira.identity.manage_accounts import AlreadySubmittedError
 from tumira.postgres.pool import Database
 from tumira.topups import vouchers
@@ -43,11 +44,11 @@ def check_issue(amount: Decimal, count: int, note: str, last_day: date | None) -
     """Return when such vouchers would expire; raises FieldError where they cannot be issued."""
     check_amount(amount)
     if not 1 <= count <= COUNT_MAX:
-        raise FieldError("count", f"Issue 1 to {COUNT_MAX} vouchers at a time.")
+        raise FieldError("count", _("Enter a number from 1 to {most}.").format(most=f"{COUNT_MAX:,}"))
     _check_note(note)
     expires_at = None if last_day is None else _end_of(last_day)
     if expires_at is not None and expires_at <= datetime.now(UTC):
-        raise FieldError("expires", "Give a day that is not over.")
+        raise FieldError("expires", _("Choose today or a later day."))
     return expires_at
 
 
@@ -71,7 +72,7 @@ async def issue_vouchers(
     ids = sorted(VoucherId(new_id(at_ms)) for _ in range(count))
     async with database.transaction() as connection:
         if press is not None and not await audit_log.claim_form(connection, press):
-            raise AlreadySubmittedError("These vouchers were already issued.")
+            raise AlreadySubmittedError(_("These vouchers were already issued."))
         await vouchers.insert_many(
             connection, ids, codes, amount=amount, note=note, issued_by=actor, expires_at=expires_at
         )
@@ -88,7 +89,7 @@ async def void_voucher(
 ) -> Voucher:
     why = _check_note(note)
     if not why:
-        raise FieldError("note", "Say why, as in --note 'Sent to the wrong shop'.")
+        raise FieldError("note", _("Enter a reason, such as: Sent to the wrong shop."))
     async with database.transaction() as connection:
         is_void = await vouchers.mark_void(connection, voucher_id, note=why, voided_by=actor)
         found = await vouchers.find(connection, voucher_id)
@@ -96,19 +97,20 @@ async def void_voucher(
             detail = f"{write_id(VOUCHER, voucher_id)}: {why}"
             await audit_log.record_by_operator(connection, Actor(actor, address), "voucher voided", detail)
     if found is None:
-        raise OperatorError("There is no such voucher; `tumira voucher list` shows them.")
+        raise OperatorError(_("There is no such voucher."))
     if not is_void:
-        was = "was used" if found.state is VoucherState.USED else "is void already"
-        raise OperatorError(f"This voucher {was}; nothing was changed.")
+        if found.state is VoucherState.USED:
+            raise OperatorError(_("This voucher was already used. Nothing was changed."))
+        raise OperatorError(_("This voucher is already void. Nothing was changed."))
     return found
 
 
 def _check_note(note: str) -> str:
     note = " ".join(note.split())
     if len(note) > NOTE_MAX:
-        raise FieldError("note", f"Write at most {NOTE_MAX} characters.")
+        raise FieldError("note", _("Enter at most {length} characters.").format(length=NOTE_MAX))
     if not all(one.isprintable() or one in _JOINERS for one in note):
-        raise FieldError("note", "The note is not text; write it in letters.")
+        raise FieldError("note", _("The note contains characters that cannot be shown. Remove them."))
     return note
 
 
@@ -117,4 +119,4 @@ def _end_of(day: date) -> datetime:
     try:
         return datetime.combine(day + timedelta(days=1), time_of_day(), UTC) - LOCAL_TIME
     except OverflowError:
-        raise FieldError("expires", "Give a day before the year 9999.") from None
+        raise FieldError("expires", _("Choose a day before the year 9999.")) from None

@@ -100,12 +100,14 @@ def _listed(row: asyncpg.Record) -> ListedTopUp:
 class Movement:
     """A transfer of a top-up: to the customer, or with a negative amount back."""
 
+    # Of the transfer; also the number of its receipt.
+    id: int
     amount: Decimal
     created_at: datetime
 
 
 SQL_MOVEMENTS: Final = Statement("""
-SELECT CASE WHEN to_book = 'customer' THEN amount ELSE -amount END AS amount, created_at
+SELECT id, CASE WHEN to_book = 'customer' THEN amount ELSE -amount END AS amount, created_at
   FROM transfers
  WHERE top_up_id = %(top_up_id)s
  ORDER BY id

@@ -18,6 +18,7 @@ from tumira.audit_log import Actor
 from tumira.core import money
 from tumira.core.errors import OperatorError
 from tumira.core.ids import TOP_UP, TopUpId, write_id
+from tumira.core.translation import _
 from tumira.identity.manage_accounts import record_change
 from tumira.postgres import clock
 from tumira.postgres.connection import Connection
@@ -217,12 +218,13 @@ async def resolve(
     try:
         async with database.transaction() as connection:
             if await top_ups.find_any(connection, top_up_id) is None:
-                raise OperatorError("There is no such top-up; `tumira topup list` shows them.")
+                raise OperatorError(_("There is no such top-up."))
             before = await top_ups.lock(connection, top_up_id)
             if not may_resolve(before.state, state):
-                raise OperatorError(f"This top-up is {before.state}; that is not the operator's to change.")
+                fault = _("This top-up is {state}. Operators cannot change that.")
+                raise OperatorError(fault.format(state=before.state))
             if paid is not None and to_usd(paid, before.rate) <= 0:
-                raise OperatorError("That is worth less than the smallest amount; nothing was credited.")
+                raise OperatorError(_("This is worth less than US$0.0001. Nothing was credited."))
             step = TopUpUpdate(state, reason=FailureReason.DECIDED, note=note, resolved_by=actor.name)
             if paid is not None:
                 reference = provider_reference or before.provider_reference or f"operator:{before.id}"
@@ -242,7 +244,7 @@ async def resolve(
             return Settled(before.state, await top_ups.lock(connection, top_up_id))
     except asyncpg.UniqueViolationError:
         raise OperatorError(
-            "That reference was credited for another top-up already; nothing was credited."
+            _("This reference was already credited to another top-up. Nothing was credited.")
         ) from None
 
 
@@ -263,7 +265,7 @@ async def poll_again(database: Database, top_up_id: TopUpId, actor: Actor) -> No
     async with database.transaction() as connection:
         found = await top_ups.find_any(connection, top_up_id)
         if found is None or not can_poll(found):
-            raise OperatorError("Nobody can be asked about this top-up.")
+            raise OperatorError(_("There is no provider that could be asked about this top-up."))
         await top_ups.mark_due(connection, top_up_id)
         await audit_log.record_by_operator(
             connection, actor, "top-up asked about again", write_id(TOP_UP, top_up_id), found.account_id

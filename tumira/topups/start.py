@@ -6,7 +6,6 @@ voucher of ours that is unknown, used, void or expired.
 """
 
 import math
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from tumira.accounts.store import Account
 from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import VOUCHER, AccountId, TopUpId, first_id, new_id, write_id
 from tumira.core.settings.payments import Blu, OneVoucher, Ott, Payments
+from tumira.core.translation import _, ngettext
 from tumira.identity.store import logins
 from tumira.postgres import clock
 from tumira.postgres.connection import Connection
@@ -60,7 +60,6 @@ _SOUTH_AFRICA: Final = "+27"
 _ONE_TRY_PER_PIN: Final = "top_ups_one_try_per_pin"
 _CENT: Final = Decimal("0.01")
 _ZIMBABWE: Final = "+263"
-_LOCAL: Final = re.compile(r"\A0(?=[1-9])")
 
 
 async def start_paynow(
@@ -87,11 +86,10 @@ async def start_paynow(
         account = await _get_account(connection, account_id)
         number = None
         if wallet.needs_phone:
-            given = phone or account.phone
-            # People write numbers as they dial them, and a wallet has a Zimbabwean number.
-            number = read_phone(await get_tariff(connection), _LOCAL.sub(_ZIMBABWE, given.strip()))
+            # A wallet has a Zimbabwean number.
+            number = read_phone(await get_tariff(connection), phone or account.phone, "ZW")
             if number is None or not number.startswith(_ZIMBABWE):
-                raise FieldError("phone", "Give the wallet's number in Zimbabwe, like +2637712xxxxx.")
+                raise FieldError("phone", _("Enter the wallet's number in Zimbabwe, such as 0771200001."))
         await _check_open_count(connection, account_id, number)
         email = await logins.find_email(connection, account_id)
         await top_ups.insert(
@@ -122,7 +120,7 @@ async def _is_started(connection: Connection, account_id: AccountId, top_up_id: 
     await top_ups.lock_starts(connection, account_id)
     found = await top_ups.find_any(connection, top_up_id)
     if found is not None and found.account_id != account_id:
-        raise OperatorError("This cannot be started; open the page once more.")
+        raise OperatorError(_("This payment could not be started. Open the page again."))
     return found is not None
 
 
@@ -133,18 +131,22 @@ async def _check_open_count(connection: Connection, account_id: AccountId, phone
     if of_account >= OPEN_OF_ACCOUNT_MAX or of_phone >= OPEN_OF_PHONE_MAX:
         raise FieldError(
             "phone",
-            "Several payments wait to be confirmed already: confirm or cancel those, or wait a while.",
+            _(
+                "Several payments are already waiting. Confirm or cancel them on the phone, or try again in "
+                "15 minutes."
+            ),
         )
 
 
 def check_amount(amount: Decimal | None) -> Decimal:
     """Return an amount in whole cents that can be topped up; raises FieldError for any other."""
     if amount is None or not amount.is_finite():
-        raise FieldError("amount", "Give an amount in dollars and cents, like 12.50.")
+        raise FieldError("amount", _("Enter an amount in US dollars, such as 5 or 12.50."))
     if not TOP_UP_MIN <= amount <= TOP_UP_MAX:
-        raise FieldError("amount", f"Give an amount from US${TOP_UP_MIN} to US${TOP_UP_MAX:,}.")
+        fault = _("Enter an amount from US${smallest} to US${largest}.")
+        raise FieldError("amount", fault.format(smallest=TOP_UP_MIN, largest=f"{TOP_UP_MAX:,}"))
     if amount != amount.quantize(_CENT):
-        raise FieldError("amount", "Give an amount in whole cents, like 12.50.")
+        raise FieldError("amount", _("Enter an amount in whole cents, such as 12.50."))
     return amount
 
 
@@ -156,15 +158,35 @@ class DepositAddress:
     top_up_id: TopUpId
 
 
+async def find_deposit_address(database: Database, payments: Payments, account_id: AccountId) -> str | None:
+    """Return where an account pays USDT, with checksum; None where it was given no address yet."""
+    key = _usdt_key(payments)
+    async with database.connection() as connection:
+        allotted = await usdt_store.find_address(connection, account_id, key.sha256)
+    return None if allotted is None else with_checksum(_checked(key, allotted))
+
+
+async def assign_deposit_address(database: Database, payments: Payments, account_id: AccountId) -> None:
+    """Give an account its USDT address, which never changes; a top-up starts when a deposit arrives."""
+    key = _usdt_key(payments)
+    async with database.transaction() as connection:
+        await _get_account(connection, account_id)
+        await _deposit_address(connection, key, account_id)
+
+
 async def start_usdt(database: Database, payments: Payments, account_id: AccountId) -> DepositAddress:
     """Start a USDT top-up, or return the open one; an account's address never changes."""
-    if payments.usdt is None:
-        raise OperatorError("USDT is not set up here; TUMIRA_USDT_RPC_URLS and TUMIRA_USDT_XPUB do that.")
-    key = read_xpub(payments.usdt.xpub)
+    key = _usdt_key(payments)
     async with database.transaction() as connection:
         await _get_account(connection, account_id)
         address = await _deposit_address(connection, key, account_id)
         return DepositAddress(with_checksum(address), await open_top_up(connection, account_id))
+
+
+def _usdt_key(payments: Payments) -> ExtendedKey:
+    if payments.usdt is None:
+        raise OperatorError("USDT is not set up here; TUMIRA_USDT_RPC_URLS and TUMIRA_USDT_XPUB do that.")
+    return read_xpub(payments.usdt.xpub)
 
 
 async def open_top_up(connection: Connection, account_id: AccountId) -> TopUpId:
@@ -205,6 +227,10 @@ async def _deposit_address(connection: Connection, key: ExtendedKey, account_id:
         if allotted is None:
             allotted = Allotted(derive_address(key, place), place)
             await usdt_store.insert_address(connection, account_id, key.sha256, allotted)
+    return _checked(key, allotted)
+
+
+def _checked(key: ExtendedKey, allotted: Allotted) -> str:
     # A changed row would send a customer's money to somebody else.
     if allotted.address != derive_address(key, allotted.place):
         raise OperatorError(
@@ -238,12 +264,14 @@ async def start_voucher(
     top_up_id = top_up_id or TopUpId(new_id(time.time_ns() // 1_000_000))
     secret = secret_of(payments, issuer)
     if issuer is not Issuer.OWN and (secret is None or payments.zar_rate is None):
-        raise FieldError("provider", f"No {issuer.title} can be redeemed here; choose another way to pay.")
+        fault = _("{voucher} is not accepted here. Choose another way to pay.")
+        raise FieldError("provider", fault.format(voucher=_(issuer.title)))
     number = read_pin(issuer, pin)
     if number is None:
-        pin_of = f"The PIN of a {issuer.title} has {issuer.pin_length} digits"
-        form = "A code looks like TMR-XXXX-XXXX-XXXX-XXXX" if issuer is Issuer.OWN else pin_of
-        raise FieldError("pin", f"{form}; check it and try again.")
+        if issuer is Issuer.OWN:
+            raise FieldError("pin", _("Enter the code of the voucher, such as TMR-XXXX-XXXX-XXXX-XXXX."))
+        fault = _("Enter the {length} digits of the {voucher} PIN.")
+        raise FieldError("pin", fault.format(length=issuer.pin_length, voucher=_(issuer.title)))
     if secret is None or payments.zar_rate is None:
         return await _redeem_own(database, account_id, top_up_id, number)
     rate, seal = payments.zar_rate, Seal(secret)
@@ -271,7 +299,9 @@ async def start_voucher(
     except asyncpg.UniqueViolationError as error:
         if error.constraint_name != _ONE_TRY_PER_PIN:
             raise
-        raise FieldError("pin", "This voucher is being redeemed already; see what becomes of it.") from None
+        raise FieldError(
+            "pin", _("This voucher is already being redeemed. See your latest payments.")
+        ) from None
     return top_up_id
 
 
@@ -312,22 +342,26 @@ async def _check_tries(connection: Connection, account_id: AccountId) -> Account
     wait = await vouchers.find_wait(connection, account_id, TRIES_MAX, TRIES_WINDOW)
     if wait is not None:
         minutes = max(1, math.ceil(wait.total_seconds() / 60))
-        again = "in a minute" if minutes == 1 else f"in {minutes} minutes"
-        raise FieldError(
-            "pin", f"{TRIES_MAX} vouchers in an hour were not good, or wait for an answer; try again {again}."
+        fault = ngettext(
+            "Too many vouchers were not accepted. Try again in {minutes} minute.",
+            "Too many vouchers were not accepted. Try again in {minutes} minutes.",
+            minutes,
         )
+        raise FieldError("pin", fault.format(minutes=minutes))
     return account
 
 
 def _check_value(value: Decimal | None, rate: Decimal) -> Decimal:
     # A bound first: a number with too many digits cannot be rounded to cents.
     if value is None or not value.is_finite() or not 0 < value < 10**9 or value != value.quantize(_CENT):
-        raise FieldError("value", "Give what the voucher is worth in rand and cents, like 150.00.")
+        raise FieldError("value", _("Enter the value of the voucher in rand, such as 150.00."))
     if not TOP_UP_MIN <= to_usd(value, rate) <= TOP_UP_MAX:
         lowest = (TOP_UP_MIN * rate).quantize(_CENT, ROUND_UP)
         raise FieldError(
             "value",
-            f"Give a voucher worth US${TOP_UP_MIN} to US${TOP_UP_MAX}; that is R{lowest} or more today.",
+            _("The voucher must be worth US${smallest} to US${largest}, which is at least R{lowest}.").format(
+                smallest=TOP_UP_MIN, largest=f"{TOP_UP_MAX:,}", lowest=lowest
+            ),
         )
     return value
 
@@ -337,14 +371,11 @@ async def _check_phone(
 ) -> str | None:
     """Return where change is sent: a South African number, by default the account's own."""
     given = (phone or "").strip() or account.phone
-    # People write numbers as they dial them, and the issuers send only within the country.
-    if given.startswith("0") and not given.startswith("00"):
-        given = _SOUTH_AFRICA + given[1:]
-    number = read_phone(await get_tariff(connection), given)
+    number = read_phone(await get_tariff(connection), given, "ZA")
     if number is not None and number.startswith(_SOUTH_AFRICA):
         return number
     if issuer.needs_phone or (phone or "").strip():
-        raise FieldError("phone", "Give a number in South Africa, like +2782123xxxx; change is sent there.")
+        raise FieldError("phone", _("Enter a number in South Africa, such as 0821230001."))
     return None
 
 

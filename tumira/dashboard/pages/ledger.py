@@ -17,10 +17,11 @@ from tumira.accounts.ledger_proofs import LedgerState, balances_after, get_state
 from tumira.core import money
 from tumira.core.days import local_day, local_midnight
 from tumira.core.ids import ACCOUNT, BATCH, MESSAGE, AccountId, write_id
+from tumira.core.translation import _, mark
 from tumira.dashboard.downloads import ROWS_MAX, Row, download_list
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.forms import Choice, PeriodForm
-from tumira.html.page import write_machine_time
+from tumira.html.page import LOCAL, write_machine_time
 from tumira.html.top_up_words import name_of
 from tumira.operations.audit.runs import snapshot
 from tumira.postgres.connection import Connection
@@ -32,9 +33,18 @@ from tumira.topups.lists import LedgerTopUp
 
 LEDGER: Final = "/dashboard/ledger"
 
-PAGE: Final = 50
+# So many rows are still a short page on a phone.
+PAGE: Final = 20
 
 _ID_DIGITS_MAX: Final = 18
+
+KINDS: Final = {
+    EntryKind.ALL: mark("All entries"),
+    EntryKind.SENDS: mark("Batches"),
+    EntryKind.REFUNDS: mark("Refunds"),
+    EntryKind.TOP_UPS: mark("Top-ups"),
+    EntryKind.ADJUSTMENTS: mark("Credits and deductions"),
+}
 
 # What was paid and what came back stand in columns of their own: a minus sign at the beginning of a cell is
 # what a spreadsheet takes for a formula.
@@ -71,6 +81,11 @@ class EntryFilterForm(PeriodForm):
         return EntryKind(self.kind.data or EntryKind.ALL)
 
 
+def write_receipt_number(entry_id: int) -> str:
+    """Write the number of a receipt, which is that of its entry."""
+    return f"{entry_id:06}"
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
     """An entry with what it was for, as far as that is kept, and the balance after it, if that is sure."""
@@ -84,7 +99,17 @@ class LedgerLine:
     @property
     def method(self) -> str:
         method = self.entry.book.partition(":")[2]
-        return name_of(method, self.top_up.provider) if self.top_up is not None else method
+        return name_of(method, self.top_up.provider if self.top_up is not None else "")
+
+    @property
+    def name(self) -> str:
+        """Return what a top-up or its reversal is called."""
+        text = _("Top-up with {method}") if self.entry.amount > 0 else _("Reversed top-up with {method}")
+        return text.format(method=self.method)
+
+    @property
+    def receipt_number(self) -> str:
+        return write_receipt_number(self.entry.id)
 
     @property
     def why(self) -> str | None:
@@ -131,8 +156,16 @@ async def show_ledger(session: CustomerSession) -> Response:
         is_first=before is None,
         pages=asked.pages(LEDGER, str(piece.older) if piece and piece.older else None),
         rows_max=ROWS_MAX,
-        kinds=[("" if one is EntryKind.ALL else one.value, one.value) for one in EntryKind],
+        kinds=[("" if one is EntryKind.ALL else one.value, _(name)) for one, name in KINDS.items()],
+        checked_at=None if standing.proved_at is None else write_check_time(standing.proved_at),
     )
+
+
+def write_check_time(at: datetime) -> str:
+    """Write the minute of a check, and its day unless that is today."""
+    local = at.astimezone(LOCAL)
+    is_today = local.date() == datetime.now(LOCAL).date()
+    return local.strftime("%H:%M" if is_today else "%-d %b %Y, %H:%M")
 
 
 def _report(account_id: AccountId, standing: LedgerState) -> None:
@@ -147,10 +180,13 @@ def _report(account_id: AccountId, standing: LedgerState) -> None:
 
 def _read_before(session: CustomerSession) -> int | None:
     text = session.request.query_params.get("before")
-    if text is None:
-        return None
+    return None if text is None else read_entry_id(text, _("There is no such page"))
+
+
+def read_entry_id(text: str, missing: str) -> int:
+    """Read the number of an entry in an address; answer 404 with `missing` if it cannot be one."""
     if not (text.isascii() and text.isdigit() and len(text) <= _ID_DIGITS_MAX):
-        raise HTTPException(404, "There is no such page")
+        raise HTTPException(404, missing)
     return int(text)
 
 
@@ -207,7 +243,7 @@ async def _read(
 async def download_entries(session: CustomerSession) -> Response:
     asked = EntryFilterForm.parse_query(session.request)
     if asked.faults:
-        raise HTTPException(422, "This filter cannot be read; go back and change it")
+        raise HTTPException(422, _("This filter is not valid. Go back and change it"))
     account_id = session.account_id
     async with snapshot(session.database) as connection:
         standing = await get_state(connection, account_id)

@@ -1,8 +1,10 @@
-"""Pay with USDT: the account's own address, and the deposits that arrived."""
+"""Pay with USDT: the account's own deposit address, and the deposits that arrived."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import structlog
 from starlette.exceptions import HTTPException
@@ -12,12 +14,13 @@ from starlette.routing import Route
 from tumira.core import money
 from tumira.core.errors import OperatorError
 from tumira.core.settings.payments import Usdt
+from tumira.core.translation import _
 from tumira.dashboard.pages.top_up import PAY_BY_USDT, AmountForm, path_of
-from tumira.dashboard.session import VERIFY, CustomerSession, Services, private
+from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html import qr_code, top_up_words
 from tumira.html.redirect import redirect
 from tumira.html.top_up_words import write_money
-from tumira.topups.start import start_usdt
+from tumira.topups.start import assign_deposit_address, find_deposit_address
 from tumira.topups.states import TOP_UP_MAX, TOP_UP_MIN, Currency
 from tumira.topups.usdt import deposits
 from tumira.topups.usdt.addresses import network_name, payment_link, with_checksum
@@ -30,31 +33,26 @@ _log: Final = structlog.get_logger()
 def routes(services: Services) -> Sequence[Route]:
     return [
         private(services, PAY_BY_USDT, show),
+        private(services, PAY_BY_USDT, assign_address, "POST"),
         private(services, PAY_BY_USDT + "/deposits", show_deposits),
     ]
 
 
 async def show(session: CustomerSession) -> Response:
     usdt = _settings(session)
-    if not session.customer.phone_proved:
-        # An address is given out with the page, and what is paid there belongs to the account for good.
-        return redirect(VERIFY)
     given = AmountForm.parse_query(session.request).amount.data
-    amount, faults = _read_amount(given)
-    try:
-        place = await start_usdt(session.database, session.services.payments, session.account_id)
-    except OperatorError as error:
-        # What is wrong is the operator's to put right, and nobody may pay before that.
-        _log.error("no address for USDT", problem=str(error))
-        raise HTTPException(503, "Your address cannot be shown now; please tell the operator") from None
-    link = payment_link(usdt.contract, usdt.chain_id, place.address, amount)
+    with _unavailable_if_misconfigured():
+        address = await find_deposit_address(session.database, session.services.payments, session.account_id)
+    # The field for the amount comes with the address.
+    amount, faults = _read_amount(given if address else "")
+    link = address and payment_link(usdt.contract, usdt.chain_id, address, amount)
     return session.page(
         "pay_by_usdt.html.jinja",
         422 if faults else 200,
-        address=place.address,
-        picture=await qr_code.draw(place.address),
+        address=address,
+        picture=address and await qr_code.draw(address),
         link=link,
-        link_picture=await qr_code.draw(link),
+        link_picture=link and await qr_code.draw(link),
         amount=None if amount is None else write_money(amount, Currency.USDT),
         given=given,
         faults=faults,
@@ -62,6 +60,28 @@ async def show(session: CustomerSession) -> Response:
         contract=with_checksum(usdt.contract),
         **await _deposits(session, usdt),
     )
+
+
+async def assign_address(session: CustomerSession) -> Response:
+    """Give the account its address, which stays the same however often this is posted."""
+    form = await AmountForm.read(session.request)
+    _settings(session)
+    with _unavailable_if_misconfigured():
+        await assign_deposit_address(session.database, session.services.payments, session.account_id)
+    query = urlencode({"amount": form.amount.data}) if form.amount.data else ""
+    return redirect(f"{PAY_BY_USDT}?{query}" if query else PAY_BY_USDT)
+
+
+@contextmanager
+def _unavailable_if_misconfigured() -> Iterator[None]:
+    """Show no address while the operator's settings are wrong: nobody may pay before they are corrected."""
+    try:
+        yield
+    except OperatorError as error:
+        _log.error("no address for USDT", problem=str(error))
+        raise HTTPException(
+            503, _("We cannot show your deposit address right now. Try again later")
+        ) from None
 
 
 async def show_deposits(session: CustomerSession) -> Response:
@@ -93,14 +113,15 @@ def _read_amount(given: str) -> tuple[Decimal | None, Mapping[str, str]]:
         return None, {}
     amount = money.parse(given)
     if amount is None:
-        return None, {"amount": "Write how many USDT, like 5 or 12.50."}
+        return None, {"amount": _("Enter an amount in USDT, such as 5 or 12.50.")}
     if not TOP_UP_MIN <= amount <= TOP_UP_MAX:
-        return None, {"amount": f"From {TOP_UP_MIN} to {TOP_UP_MAX:,} USDT at a time."}
+        fault = _("Enter an amount from {smallest} to {largest} USDT.")
+        return None, {"amount": fault.format(smallest=TOP_UP_MIN, largest=f"{TOP_UP_MAX:,}")}
     return amount, {}
 
 
 def _settings(session: CustomerSession) -> Usdt:
     usdt = session.services.payments.usdt
     if usdt is None:
-        raise HTTPException(404, "You cannot pay with USDT here")
+        raise HTTPException(404, _("USDT is not available here. Choose another way to pay"))
     return usdt

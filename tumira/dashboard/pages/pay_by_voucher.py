@@ -9,6 +9,7 @@ from starlette.routing import Route
 
 from tumira.core import money
 from tumira.core.ids import TOP_UP, TopUpId
+from tumira.core.translation import _
 from tumira.dashboard.pages.top_up import PAY_BY_VOUCHER, STALE, start_once
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html import top_up_words
@@ -86,10 +87,10 @@ async def redeem(session: CustomerSession) -> Response:
     form = await VoucherForm.read(session.request)
     issuers = await _offered(session)
     if form.form.data is None:
-        return _page(session, issuers, form.filled, {"": STALE}, 409)
+        return _page(session, issuers, form.filled, {"": _(STALE)}, 409)
     form_id = TopUpId(form.form.data)
     if form.provider.data not in issuers:
-        return _page(session, issuers, form.filled, {"provider": "Choose one of these."}, 422)
+        return _page(session, issuers, form.filled, {"provider": _("Choose the kind of your voucher.")}, 422)
     starting = start_voucher.start_voucher(
         session.database,
         session.services.payments,
@@ -108,5 +109,5 @@ async def _offered(session: CustomerSession) -> Sequence[Issuer]:
     async with session.database.connection() as connection:
         issuers = await start_voucher.list_issuers(connection, session.services.payments)
     if not issuers:
-        raise HTTPException(404, "You cannot pay with a voucher here")
+        raise HTTPException(404, _("Vouchers are not available here. Choose another way to pay"))
     return issuers

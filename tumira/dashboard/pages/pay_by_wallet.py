@@ -1,7 +1,6 @@
 """Pay by mobile money or card, through Paynow."""
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -10,8 +9,8 @@ from starlette.routing import Route
 
 from tumira.core import money
 from tumira.core.ids import TOP_UP, TopUpId
-from tumira.dashboard.pages.landing import offers
-from tumira.dashboard.pages.top_up import AMOUNTS, PAY_BY_WALLET, STALE, start_once
+from tumira.core.translation import _, mark
+from tumira.dashboard.pages.top_up import PAY_BY_WALLET, STALE, amount_values, start_once, suggest_amount
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.forms import TYPED_MAX, Choice, Faults, Form, FormId, TextField, new_form_id
 from tumira.pricing.store import get_tariff
@@ -24,7 +23,7 @@ _ZIMBABWE: Final = "+263"
 
 class WalletForm(Form):
     amount = TextField(cut=TYPED_MAX)
-    wallet = Choice(Wallet, "Choose one of these.", cut=TYPED_MAX)
+    wallet = Choice(Wallet, mark("Choose how to pay."), cut=TYPED_MAX)
     phone = TextField(cut=TYPED_MAX)
     form = FormId(TOP_UP)
 
@@ -40,7 +39,12 @@ async def show(session: CustomerSession) -> Response:
     _check_offered(session)
     given = WalletForm.parse_query(session.request).filled
     own = session.customer.phone if session.customer.phone.startswith(_ZIMBABWE) else ""
-    draft = {**given, "wallet": given["wallet"] or Wallet.ECOCASH, "phone": given["phone"] or own}
+    suggested = suggest_amount(given["amount"])
+    draft = {
+        "amount": given["amount"] if suggested is None else str(suggested),
+        "wallet": given["wallet"] or Wallet.ECOCASH,
+        "phone": given["phone"] or own,
+    }
     return await _page(session, draft, {})
 
 
@@ -57,11 +61,7 @@ async def _page(
         faults=faults,
         form_id=new_form_id(TOP_UP),
         wallets=Wallet,
-        amounts=AMOUNTS,
-        offers=[one for one in offers(tariff, amount or Decimal(0)) if not one.is_coming],
-        amount=amount if amount is not None and TOP_UP_MIN <= amount <= TOP_UP_MAX else None,
-        smallest=TOP_UP_MIN,
-        largest=TOP_UP_MAX,
+        **amount_values(tariff, amount if amount and TOP_UP_MIN <= amount <= TOP_UP_MAX else None),
     )
 
 
@@ -70,7 +70,7 @@ async def pay(session: CustomerSession) -> Response:
     form = await WalletForm.read(session.request)
     _check_offered(session)
     if form.form.data is None:
-        return await _page(session, form.filled, {"": STALE}, 409)
+        return await _page(session, form.filled, {"": _(STALE)}, 409)
     form_id = TopUpId(form.form.data)
     if form.faults:
         return await _page(session, form.filled, form.faults, 422)
@@ -89,4 +89,6 @@ async def pay(session: CustomerSession) -> Response:
 
 def _check_offered(session: CustomerSession) -> None:
     if session.services.payments.paynow is None:
-        raise HTTPException(404, "You cannot pay by mobile money or card here")
+        raise HTTPException(
+            404, _("Mobile money and cards are not available here. Choose another way to pay")
+        )

@@ -1,8 +1,8 @@
-"""Top up: the ways to pay, what an amount buys, and the latest top-ups."""
+"""Top up: the amount and what it buys, the ways to pay, and the latest payments."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -12,21 +12,29 @@ from starlette.routing import Route
 from tumira.core import money
 from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import TOP_UP as TOP_UP_PREFIX
-from tumira.core.ids import TopUpId, read_id, write_id
+from tumira.core.ids import TopUpId, write_id
 from tumira.core.settings.payments import Payments
-from tumira.dashboard.pages.landing import SMALLEST_TOP_UP, PriceOffer, offers
-from tumira.dashboard.session import CustomerSession, Services, private
+from tumira.core.translation import _, mark
+from tumira.dashboard.pages.landing import PriceOffer, offers
+from tumira.dashboard.session import TOP_UP, CustomerSession, Services, private
 from tumira.html import top_up_words
-from tumira.html.forms import TYPED_MAX, Faults, Form, TextField
-from tumira.html.page import write_usd
+from tumira.html.forms import (
+    NOT_AN_AMOUNT,
+    TYPED_MAX,
+    Faults,
+    Form,
+    TextField,
+    read_path_id,
+    read_query_id,
+)
 from tumira.html.redirect import redirect
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.store import get_tariff
 from tumira.topups import start as start_voucher
 from tumira.topups import store as top_ups
+from tumira.topups.states import TOP_UP_MAX, TOP_UP_MIN, TopUp
 from tumira.topups.voucher_pins import Issuer
 
-TOP_UP: Final = "/dashboard/top-up"
 PAY_BY_WALLET: Final = TOP_UP + "/wallet"
 PAY_BY_USDT: Final = TOP_UP + "/usdt"
 PAY_BY_VOUCHER: Final = TOP_UP + "/voucher"
@@ -35,7 +43,7 @@ PAGE: Final = 20
 
 _CENT: Final = Decimal("0.01")
 
-STALE: Final = "This page was open for very long. Check it, and press again."
+STALE: Final = mark("This page was open for too long. Check your entries and send the form again.")
 
 
 class AmountForm(Form):
@@ -44,20 +52,12 @@ class AmountForm(Form):
 
 @dataclass(frozen=True, slots=True)
 class WayToPay:
-    """A way to pay: its name, what it needs, and the page on which it begins."""
+    """A way to pay: what people know it by, what happens next, and the page on which it begins."""
 
     name: str
-    needs: str
+    next_step: str
     link: str
     path: str
-
-
-@dataclass(frozen=True, slots=True)
-class Bundle:
-    """What an amount buys, in each country that can be sent to."""
-
-    amount: Decimal
-    offers: Sequence[PriceOffer]
 
 
 def routes(services: Services) -> Sequence[Route]:
@@ -70,29 +70,52 @@ def path_of(top_up_id: TopUpId) -> str:
 
 async def show_top_up(session: CustomerSession) -> Response:
     given = AmountForm.parse_query(session.request).amount.data
-    amount, faults = _read_amount(given)
-    before = _read_before(session)
+    amount = suggest_amount(given)
+    faults = {"amount": _(NOT_AN_AMOUNT)} if given and money.parse(given) is None else {}
+    before = read_query_id(session.request, TOP_UP_PREFIX, "before")
     async with session.database.connection() as connection:
         tariff = await get_tariff(connection)
         issuers = await start_voucher.list_issuers(connection, session.services.payments)
         found = await top_ups.list_of_account(
-            connection, session.account_id, PAGE + 1, before or top_ups.LAST
+            connection, session.account_id, PAGE + 1, TopUpId(before) if before else top_ups.LAST
         )
     return session.page(
         "top_up.html.jinja",
         422 if faults else 200,
         ways=_ways(session.services.payments, issuers),
-        bundles=[_bundle(tariff, one) for one in AMOUNTS],
-        chosen=None if amount is None else _bundle(tariff, amount),
-        given=given,
+        given=given if amount is None else amount,
         faults=faults,
-        smallest=SMALLEST_TOP_UP,
         top_ups=found[:PAGE],
         words=top_up_words,
         path_of=path_of,
         is_first=before is None,
         older=write_id(TOP_UP_PREFIX, found[PAGE - 1].id) if len(found) > PAGE else None,
+        **amount_values(tariff, amount),
     )
+
+
+def suggest_amount(given: str) -> Decimal | None:
+    """Return the amount to fill in for a missing amount: whole cents, within what can be topped up.
+
+    None for what is no amount.
+    """
+    amount = money.parse(given)
+    return None if amount is None else min(max(TOP_UP_MIN, amount), TOP_UP_MAX).quantize(_CENT, ROUND_CEILING)
+
+
+def amount_values(tariff: Tariff, amount: Decimal | None) -> Mapping[str, object]:
+    """Return what the field for an amount shows: its bounds, amounts to choose from, and what it buys."""
+    return {
+        "amount": amount,
+        "amounts": AMOUNTS,
+        "smallest": TOP_UP_MIN,
+        "largest": TOP_UP_MAX,
+        "offers": _active(tariff, amount or Decimal(0)),
+    }
+
+
+def _active(tariff: Tariff, amount: Decimal) -> Sequence[PriceOffer]:
+    return [one for one in offers(tariff, amount) if not one.is_coming]
 
 
 async def start_once(
@@ -111,14 +134,25 @@ async def start_once(
         return {field: str(error)}
 
 
+async def find_top_up(session: CustomerSession) -> TopUp:
+    """Return the account's top-up that the address names; answer 404 for another account's."""
+    missing = _("There is no such payment")
+    top_up_id = TopUpId(read_path_id(session.request, TOP_UP_PREFIX, missing))
+    async with session.database.connection() as connection:
+        top_up = await top_ups.find(connection, session.account_id, top_up_id)
+    if top_up is None:
+        raise HTTPException(404, missing)
+    return top_up
+
+
 def _ways(payments: Payments, issuers: Sequence[Issuer]) -> Sequence[WayToPay]:
     ways = []
     if payments.paynow is not None:
         ways.append(
             WayToPay(
-                "Mobile money or card",
-                "EcoCash, OneMoney or InnBucks on a number in Zimbabwe, or a bank card, through Paynow.",
-                "Pay by mobile money or card",
+                _("EcoCash, OneMoney, InnBucks or card"),
+                _("Confirm on your phone, or enter your card on the secure page of Paynow."),
+                _("Pay with mobile money or card"),
                 PAY_BY_WALLET,
             )
         )
@@ -126,39 +160,23 @@ def _ways(payments: Payments, issuers: Sequence[Issuer]) -> Sequence[WayToPay]:
         ways.append(
             WayToPay(
                 "USDT",
-                "From any wallet or exchange that sends USDT on BNB Smart Chain (BEP20), to an address of "
-                "your own.",
-                "Pay with USDT",
+                _("Send USDT on BNB Smart Chain (BEP20) from any wallet or exchange to your own address."),
+                _("Pay with USDT"),
                 PAY_BY_USDT,
             )
         )
     if issuers:
-        titles = [issuer.title for issuer in issuers]
-        listed = " or ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
-        ways.append(WayToPay("Voucher", f"The PIN of a {listed}.", "Redeem a voucher", PAY_BY_VOUCHER))
+        ways.append(
+            WayToPay(
+                _any_of([_(issuer.title) for issuer in issuers]),
+                _("Enter the PIN of the voucher. Its value is added to your balance."),
+                _("Redeem a voucher"),
+                PAY_BY_VOUCHER,
+            )
+        )
     return ways
 
 
-def _read_before(session: CustomerSession) -> TopUpId | None:
-    text = session.request.query_params.get("before")
-    if text is None:
-        return None
-    before = read_id(TOP_UP_PREFIX, text)
-    if before is None:
-        raise HTTPException(404, "There is no such page")
-    return TopUpId(before)
-
-
-def _read_amount(given: str) -> tuple[Decimal | None, Mapping[str, str]]:
-    if not given:
-        return None, {}
-    amount = money.parse(given)
-    if amount is None or amount % _CENT:
-        return None, {"amount": "Write the amount in US dollars, like 5 or 12.50."}
-    if amount < SMALLEST_TOP_UP:
-        return None, {"amount": f"The smallest top-up is {write_usd(SMALLEST_TOP_UP)}."}
-    return amount, {}
-
-
-def _bundle(tariff: Tariff, amount: Decimal) -> Bundle:
-    return Bundle(amount, [one for one in offers(tariff, amount) if not one.is_coming])
+def _any_of(names: Sequence[str]) -> str:
+    *others, last = names
+    return _("{others} or {last}").format(others=", ".join(others), last=last) if others else last

@@ -2,39 +2,40 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.core.ids import TOP_UP as TOP_UP_PREFIX
-from tumira.core.ids import TopUpId, write_id
+from tumira.core.ids import write_id
 from tumira.core.settings.payments import Payments
-from tumira.dashboard.pages.top_up import PAY_BY_USDT, PAY_BY_VOUCHER, PAY_BY_WALLET, TOP_UP, path_of
-from tumira.dashboard.session import CustomerSession, Services, private
+from tumira.dashboard.pages.receipts import RECEIPTS
+from tumira.dashboard.pages.top_up import (
+    PAY_BY_USDT,
+    PAY_BY_VOUCHER,
+    PAY_BY_WALLET,
+    find_top_up,
+    path_of,
+)
+from tumira.dashboard.session import TOP_UP, CustomerSession, Services, private
 from tumira.html import qr_code
 from tumira.html import top_up_words as words
 from tumira.html.form_body import read_fields
-from tumira.html.forms import read_path_id
-from tumira.html.page import write_usd
 from tumira.html.qr_code import QrCode
 from tumira.html.redirect import redirect
-from tumira.topups import lists as top_up_proofs
+from tumira.pricing.phone_numbers import write_phone
 from tumira.topups import store as top_ups
 from tumira.topups.providers.paynow_messages import Wallet
 from tumira.topups.start import secret_of
-from tumira.topups.states import OPEN_STATES, Currency, Method, TopUp, TopUpState
+from tumira.topups.states import OPEN_STATES, Currency, FailureReason, Method, TopUp, TopUpState
 from tumira.topups.voucher_pins import ChangeVoucher, Seal, read_change
 
 # The address by which the InnBucks app opens with a code in it.
 INNBUCKS_APP: Final = "schinn.wbpycode://innbucks.co.zw?pymInnCode="
 CODE_MAX: Final = 40
-# A receipt of more is told by its reference alone.
-TRANSACTIONS_MAX: Final = 100
-RECEIPTS: Final = frozenset({TopUpState.CREDITED, TopUpState.REVERSED})
 
 _AGAIN: Final[Mapping[Method, str]] = {
     Method.PAYNOW: PAY_BY_WALLET,
@@ -47,7 +48,6 @@ def routes(services: Services) -> Sequence[Route]:
     return [
         private(services, TOP_UP + "/{id}", show),
         private(services, TOP_UP + "/{id}/progress", show_progress),
-        private(services, TOP_UP + "/{id}/receipt", show_receipt),
         private(services, TOP_UP + "/{id}/noted", forget_change, "POST"),
     ]
 
@@ -71,7 +71,7 @@ async def show_progress(session: CustomerSession) -> Response:
 
 
 async def _progress(session: CustomerSession) -> Mapping[str, Any]:
-    top_up = await _find(session)
+    top_up = await find_top_up(session)
     state, badge = words.state_of(top_up)
     is_payable = top_up.state is TopUpState.PENDING and top_up.method is Method.PAYNOW
     payments = session.services.payments
@@ -82,7 +82,7 @@ async def _progress(session: CustomerSession) -> Mapping[str, Any]:
         "name": words.name_of(top_up.method, top_up.provider),
         "asked": None if top_up.asked is None else words.write_money(top_up.asked, top_up.currency),
         "rate": _rate(top_up),
-        "phone": top_up.phone and words.write_local(top_up.phone),
+        "phone": top_up.phone and write_phone(top_up.phone),
         "state": state,
         "badge": badge,
         "told": words.told(top_up),
@@ -96,6 +96,9 @@ async def _progress(session: CustomerSession) -> Mapping[str, Any]:
         "usdt_path": PAY_BY_USDT if top_up.method is Method.USDT and payments.usdt is not None else None,
         "again": _again(payments, top_up),
         "has_receipt": top_up.state in RECEIPTS,
+        "needs_support": top_up.state is TopUpState.REVERSED
+        or (top_up.state is TopUpState.DOUBT and top_up.due_at is None)
+        or top_up.reason == FailureReason.NOT_CONFIGURED,
         "has_change": top_up.sealed_change is not None,
         "change": _change(payments, top_up),
         "balance": session.customer.balance,
@@ -154,45 +157,7 @@ def _change(payments: Payments, top_up: TopUp) -> ChangeVoucher | None:
 async def forget_change(session: CustomerSession) -> Response:
     """Erase a change voucher that its owner has noted."""
     await read_fields(session.request)
-    top_up = await _find(session)
+    top_up = await find_top_up(session)
     async with session.database.transaction() as connection:
         await top_ups.forget_change(connection, session.account_id, top_up.id)
     return redirect(path_of(top_up.id))
-
-
-async def show_receipt(session: CustomerSession) -> Response:
-    top_up = await _find(session)
-    if top_up.state not in RECEIPTS:
-        raise HTTPException(404, "There is no receipt: nothing was credited for this top-up")
-    assert top_up.paid is not None
-    async with session.database.connection() as connection:
-        transactions = await top_up_proofs.list_transactions(
-            connection, session.account_id, top_up.id, TRANSACTIONS_MAX
-        )
-    return session.page(
-        "receipt.html.jinja",
-        top_up=top_up,
-        here_path=path_of(top_up.id),
-        reference=write_id(TOP_UP_PREFIX, top_up.id),
-        name=words.name_of(top_up.method, top_up.provider),
-        through="Paynow" if top_up.method is Method.PAYNOW else None,
-        paid=words.write_money(top_up.paid, top_up.currency),
-        rate=_rate(top_up) or ("1 USDT for US$1" if top_up.currency is Currency.USDT else None),
-        provider_reference=None if top_up.method is Method.USDT else top_up.provider_reference,
-        transactions=transactions,
-        taken_back=write_usd(top_up.amount)
-        if top_up.state is TopUpState.REVERSED and top_up.amount
-        else None,
-        printed_at=datetime.now(UTC),
-        public_url=session.services.public_url,
-    )
-
-
-async def _find(session: CustomerSession) -> TopUp:
-    missing = "There is no such top-up"
-    top_up_id = TopUpId(read_path_id(session.request, TOP_UP_PREFIX, missing))
-    async with session.database.connection() as connection:
-        top_up = await top_ups.find(connection, session.account_id, top_up_id)
-    if top_up is None:
-        raise HTTPException(404, missing)
-    return top_up

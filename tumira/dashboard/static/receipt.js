@@ -1,4 +1,4 @@
-// How is a receipt put on paper with one touch? Where the browser cannot do it, the button stays away.
+// Prints a receipt. Where the browser cannot, the button stays hidden.
 (function () {
   "use strict";
 

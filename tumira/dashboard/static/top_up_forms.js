@@ -1,8 +1,8 @@
-// What does an amount buy, and which fields are needed? Shown while somebody fills a form in, without asking.
+// Shows what an amount buys and which fields a choice needs, while somebody fills in a form. Texts come from the page.
 (function () {
   "use strict";
 
-  // Amounts are whole numbers of hundredths of a cent: nothing is ever rounded.
+  // Amounts are whole numbers of hundredths of a cent; a part of a cent is left out when one is shown.
   var UNIT = 10000;
 
   function read(text) {
@@ -15,8 +15,7 @@
   }
 
   function write(amount) {
-    var rest = String(amount % UNIT + UNIT).slice(1);
-    return grouped(Math.floor(amount / UNIT)) + "." + (rest.slice(2) === "00" ? rest.slice(0, 2) : rest);
+    return grouped(Math.floor(amount / UNIT)) + "." + String(amount % UNIT + UNIT).slice(1, 3);
   }
 
   function strong(text) {
@@ -29,27 +28,15 @@
     var field = document.getElementById(shown.getAttribute("data-buys"));
     var smallest = read(shown.getAttribute("data-smallest"));
     var largest = read(shown.getAttribute("data-largest"));
-    var plain = Array.from(shown.childNodes);
-    var prices = Array.from(document.querySelectorAll("[data-prices] li")).map(function (item) {
-      return { country: item.textContent, price: read(item.getAttribute("data-price")) };
-    });
+    var cells = Array.from(shown.querySelectorAll("[data-price]"));
 
     function show() {
       var amount = read(field.value);
-      if (amount === null || amount < smallest || amount > largest || amount % 100 !== 0) {
-        shown.replaceChildren.apply(shown, plain);
-        return;
-      }
-      var parts = [strong("US$" + write(amount)), " buys "];
-      prices.forEach(function (one, place) {
-        var count = one.price ? Math.floor(amount / one.price) : 0;
-        if (place > 0) {
-          parts.push(place === prices.length - 1 ? " or " : ", ");
-        }
-        parts.push(strong(grouped(count) + (count === 1 ? " message" : " messages")), " to " + one.country);
+      var isGood = amount !== null && amount >= smallest && amount <= largest && amount % 100 === 0;
+      cells.forEach(function (cell) {
+        var price = read(cell.getAttribute("data-price"));
+        cell.textContent = isGood ? grouped(price ? Math.floor(amount / price) : 0) : "–";
       });
-      parts.push(", of one segment each.");
-      shown.replaceChildren.apply(shown, parts);
     }
 
     field.addEventListener("input", show);
@@ -69,6 +56,7 @@
     var rate = shown.getAttribute("data-rate").split(".");
     var millionths = Number(rate[0]) * 1000000 + Number(((rate[1] || "") + "000000").slice(0, 6));
     var plain = Array.from(shown.childNodes);
+    var words = shown.getAttribute("data-text").split("{amount}");
 
     function show() {
       var rand = read(field.value);
@@ -77,7 +65,7 @@
         return;
       }
       var amount = Number((BigInt(rand) * BigInt(1000000)) / BigInt(millionths));
-      shown.replaceChildren("That comes to ", strong("US$" + write(amount)), ".");
+      shown.replaceChildren(words[0], strong("US$" + write(amount)), words[1]);
     }
 
     field.addEventListener("input", show);

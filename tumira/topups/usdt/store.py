@@ -18,6 +18,19 @@ class Allotted:
     place: int
 
 
+SQL_FIND_ADDRESS: Final = Statement("""
+SELECT address, place
+  FROM usdt_addresses
+ WHERE account_id = %(account_id)s
+   AND key_sha256 = %(key_sha256)s
+""")
+
+
+async def find_address(connection: Connection, account_id: AccountId, key_sha256: bytes) -> Allotted | None:
+    row = await SQL_FIND_ADDRESS.row(connection, account_id=account_id, key_sha256=key_sha256)
+    return None if row is None else Allotted(*row)
+
+
 # Locked until commit: starts and credits of one account run one after the other.
 SQL_LOCK_ADDRESS: Final = Statement("""
 SELECT address, place
