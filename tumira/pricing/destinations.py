@@ -67,16 +67,16 @@ class Sorted(Struct, frozen=True):
     rejected: Sequence[Rejected]
 
 
-# How mobile numbers of a country begin after the calling code, for Python and JavaScript alike: no other
-# number gets texts. Whole ranges of the numbering plans count, so that a new block of a network is never
-# refused. The last line of South Africa lists blocks of its mobile networks inside the ranges of landlines.
-MOBILE_STARTS: Final[Mapping[str, str]] = {
+# How mobile numbers of a country begin after the calling code: no other number gets texts. Whole ranges of
+# the numbering plans count, so that a new block of a network is not refused. From 19 on, those of South
+# Africa are blocks of mobile networks between landlines.
+_MOBILE_STARTS: Final = {
     "263": "7",
     "27": "[67]|8[1-5]|50|19[12]|1049[2-4]|(?:12|[2-5]1)492|87(?:08[67]|158|28[5-9]|310)"
     "|(?:1[6-8]|28|3[2-69]|4[025689]|5[36-8])4920|(?:2[27]|47|54)4950"
     "|13492[0-25]|14495[0235]|1549(?:20|5[01])|4[34]492[01]",
 }
-_MOBILE: Final = {code: re.compile(rf"\+{code}(?:{starts})").match for code, starts in MOBILE_STARTS.items()}
+_MOBILE: Final = {code: re.compile(rf"\+{code}(?:{starts})").match for code, starts in _MOBILE_STARTS.items()}
 _EVERY_NUMBER: Final = re.compile("").match
 
 # By calling code, and then by the length of the whole number: the country and its price per segment.

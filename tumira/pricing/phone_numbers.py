@@ -1,7 +1,7 @@
 """Phone numbers as people write them, as messages hold them, and what is left of them after erasure."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from tumira.core.errors import RecipientCode
-from tumira.core.translation import _, mark
+from tumira.core.translation import _
 from tumira.pricing.destinations import Destination, Tariff, is_mobile, sort_recipients
 
 CHANNEL: Final = "sms"
@@ -42,18 +42,6 @@ GAP: Final = MARK * 6
 
 _BETWEEN_DIGITS: Final = re.compile(r"[\s()./-]+")
 _NOT_DIGITS: Final = re.compile(r"[^0-9]")
-
-# Why a number cannot be sent to.
-EXPLANATIONS: Final[Mapping[str, str]] = {
-    "unsupported": mark("We do not send to this country."),
-    "no_number": mark("This is not a phone number."),
-    "short": mark("This number is too short."),
-    "long": mark("This number is too long."),
-    "no_code": mark("Add the country code, for example +263 77 120 0001."),
-    "length": mark("Numbers in {country} have {lengths} digits after {code}. This one has {given}."),
-    "landline": mark("This is not a mobile number in {country}."),
-    "or": mark(" or "),
-}
 
 
 def read_phone(tariff: Tariff, text: str, country: str | None = None) -> str | None:
@@ -184,30 +172,28 @@ def _is_reached(tariff: Tariff, number: str) -> bool:
 def explain(tariff: Tariff, number: str, code: RecipientCode) -> str:
     """Say why a completed number cannot be sent to, and how to correct it."""
     if code is RecipientCode.UNSUPPORTED_DESTINATION:
-        return _(EXPLANATIONS["unsupported"])
+        return _("We do not send to this country.")
     shaped = tariff.shape.match(number)
     if shaped is None:
-        return _(EXPLANATIONS[_fault_of_shape(number)])
+        return _explain_shape(number.removeprefix("+"))
     there = [one for one in tariff.destinations if one.calling_code == shaped[1]]
     lengths = [length for one in there for length in one.national_lengths]
     given = len(number) - shaped.end()
     if given in lengths and not is_mobile(number, shaped[1]):
-        return _(EXPLANATIONS["landline"]).format(country=there[0].name)
-    return _(EXPLANATIONS["length"]).format(
-        country=there[0].name,
-        code=shaped[0],
-        lengths=_(EXPLANATIONS["or"]).join(map(str, lengths)),
-        given=given,
+        return _("This is not a mobile number in {country}.").format(country=there[0].name)
+    return _("Numbers in {country} have {lengths} digits after {code}. This one has {given}.").format(
+        country=there[0].name, lengths=_(" or ").join(map(str, lengths)), code=shaped[0], given=given
     )
 
 
-def _fault_of_shape(number: str) -> str:
-    digits = number.removeprefix("+")
+def _explain_shape(digits: str) -> str:
     if not digits or not _DIGITS.fullmatch(digits):
-        return "no_number"
+        return _("This is not a phone number.")
     if len(digits) < _NUMBER_MIN:
-        return "short"
-    return "long" if len(digits) > _DIGITS_MAX else "no_code"
+        return _("This number is too short.")
+    if len(digits) > _DIGITS_MAX:
+        return _("This number is too long.")
+    return _("Add the country code, for example +263 77 120 0001.")
 
 
 def suggest(tariff: Tariff, text: str, country: str | None) -> str | None:
@@ -229,7 +215,7 @@ def suggest(tariff: Tariff, text: str, country: str | None) -> str | None:
     if len(found) == 1:
         return next(iter(found))
     shown = [f"{meant} ({name})" for meant, name in found.items()][:_SUGGESTED_MAX]
-    return _(EXPLANATIONS["or"]).join(shown) or None
+    return _(" or ").join(shown) or None
 
 
 @dataclass(frozen=True, slots=True)
