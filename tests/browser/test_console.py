@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.browser import DESKTOP, PHONE, Opener, check_accessibility, inspect
+from tests.support.browser import DESKTOP, PHONE, Opener, Viewport, check_accessibility, inspect
 from tests.support.full_service import FullService, account_of, run_full_service
 from tests.support.identity.operators import (
     COOKIE,
@@ -65,7 +65,7 @@ def test_an_operator_signs_in_for_the_first_time(service: Service, open_page: Op
     page.locator("main button").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Recovery codes")
     check_accessibility(page)
-    page.get_by_role("link", name="I have kept them").click()
+    page.get_by_role("link", name="I have saved them").click()
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     page.goto("/operator/changes")
     expect(page.get_by_role("main")).to_contain_text("Operator chose a password and a second factor")
@@ -78,23 +78,24 @@ def test_a_country_is_added_and_its_price_set(
     name, code = "Botswana", "BW"
     page = open_page(service.base, viewport=PHONE, javascript=False)
     come_in(page, service, admin, "/operator/prices")
-    for label, value in (("Name", name), ("Two letters", code), ("Calling code", "0"), ("Digits", "x")):
-        page.get_by_label(label).fill(value)
-    page.get_by_role("button", name="Add the country").click()
+    add = page.get_by_role("region", name="Add a country")
+    for label, value in (("Name", name), ("Country code", code), ("Calling code", "0"), ("Digits", "x")):
+        add.get_by_label(label).first.fill(value)
+    page.get_by_role("button", name="Add country").click()
     expect(page.get_by_role("alert")).to_contain_text("Calling code")
-    page.get_by_label("Calling code").fill("267")
-    page.get_by_label("Digits after it").fill("9")
-    page.get_by_role("button", name="Add the country").click()
-    expect(page.get_by_role("status")).to_contain_text("The country is added")
+    page.locator("#calling_code").fill("267")
+    page.locator("#lengths").fill("9")
+    page.get_by_role("button", name="Add country").click()
+    expect(page.get_by_role("status")).to_contain_text("Country added.")
 
     now = page.get_by_role("region", name="Set a price")
     now.get_by_label("Country").select_option(name)
     now.get_by_label("Price").fill("0.03")
     now.get_by_role("button").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Is this price right?")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Check the price")
     inspect(page, "console-price-confirm")
-    page.get_by_role("button", name="Set it").click()
-    expect(page.get_by_role("status")).to_contain_text("The price is set")
+    page.get_by_role("button", name="Set price").click()
+    expect(page.get_by_role("status")).to_contain_text("Price set.")
 
 
 def test_an_account_is_found_credited_and_suspended(
@@ -140,36 +141,90 @@ def test_an_admin_puts_things_right_on_a_phone(
     come_in(page, service, admin, RECEIPTS)
     page.get_by_role("link", name="a-prefix-that").first.click()
     page.get_by_role("radio").first.check()
-    page.get_by_role("region", name="What it may be about").get_by_label("Note").fill("The carrier said so")
-    page.get_by_role("button", name="Match by hand").click()
-    expect(page.get_by_role("status")).to_contain_text("The receipt is matched")
+    page.get_by_role("region", name="Possible matches").get_by_label("Reason").fill("The carrier said so")
+    page.get_by_role("button", name="Match receipt").click()
+    expect(page.get_by_role("status")).to_contain_text("Receipt matched.")
     page.get_by_role("link", name="a-prefix-that").first.click()
-    page.get_by_role("region", name="Dismiss it").get_by_label("Note").fill("A test of theirs")
-    page.get_by_role("button", name="Dismiss the receipt").click()
-    expect(page.get_by_role("status")).to_contain_text("The receipt is dismissed")
+    page.get_by_role("region", name="Dismiss this receipt").get_by_label("Reason").fill("A test of theirs")
+    page.get_by_role("button", name="Dismiss receipt").click()
+    expect(page.get_by_role("status")).to_contain_text("Receipt dismissed.")
     page.goto(CARRIERS)
     name = "added"
     page.get_by_role("textbox", name="Name").fill(name)
     page.get_by_label("URL").fill("smpp://user:hushhush@127.0.0.1:9")
-    page.get_by_role("button", name="Add the carrier").click()
-    expect(page.get_by_role("status")).to_contain_text("The carrier is added")
-    page.get_by_role("link", name=f"Change or test {name}").click()
+    page.get_by_role("button", name="Add carrier").click()
+    expect(page.get_by_role("status")).to_contain_text("Carrier added.")
+    page.get_by_role("link", name=f"Charts and settings of {name}").click()
     page.get_by_label("Window").fill("0")
-    page.get_by_role("button", name="Save").click()
+    page.get_by_role("button", name="Save settings").click()
     expect(page.get_by_role("alert")).to_contain_text("Window")
     inspect(page, "console-carrier-fault")
     page.get_by_label("Window").fill("10")
     page.get_by_label("Priority").fill("55")
-    page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("status")).to_contain_text("The carrier is changed")
-    page.get_by_role("button", name="Test the connection").click()
+    page.get_by_role("button", name="Save settings").click()
+    expect(page.get_by_role("status")).to_contain_text("Settings saved.")
+    page.get_by_role("button", name="Test connection").click()
     expect(page.get_by_role("alert")).to_contain_text("Nobody listens on 127.0.0.1:9")
-    page.get_by_label("Name of the carrier").fill(name)
-    page.get_by_role("button", name="Remove the carrier").click()
-    expect(page.get_by_role("status")).to_contain_text("The carrier is removed")
+    page.get_by_label("Carrier name").fill(name)
+    page.get_by_role("button", name="Remove carrier").click()
+    expect(page.get_by_role("status")).to_contain_text("Carrier removed.")
     page.goto(WEBHOOKS)
     page.get_by_role("button", name="Try now").first.click()
     expect(page.get_by_role("status")).to_contain_text("The endpoint is active")
+
+
+def count_a_day(service: Service) -> None:
+    """Count messages in each of the last 24 hours, more of them by day, and some errors."""
+    service.sql(
+        "INSERT INTO outcomes"
+        " SELECT date_trunc('hour', now()) - back * interval '1 hour', id, 'Econet', 'ZW', outcome,"
+        "        share * (20 + 15 * (back % 12))"
+        "   FROM carriers, generate_series(0, 23) AS back,"
+        "        (VALUES ('sent', 20), ('delivered', 18), ('failed', 1), ('UNKNOWN_SUBSCRIBER', 1),"
+        "                ('ABSENT_SUBSCRIBER', 1), ('RTHROTTLED (0x58)', 2)) AS ends (outcome, share)"
+        "  WHERE name = 'main' ON CONFLICT DO NOTHING"
+    )
+    service.sql(
+        "INSERT INTO latencies"
+        " SELECT date_trunc('hour', now()) - back * interval '1 hour', 'handover', 'Econet', 'ZW', 0, bucket,"
+        "        100 / bucket"
+        "   FROM generate_series(0, 23) AS back, generate_series(3, 9 + back % 3) AS bucket"
+        " ON CONFLICT DO NOTHING"
+    )
+
+
+@pytest.mark.parametrize("viewport", [PHONE, DESKTOP])
+def test_charts_fill_their_cards_and_have_tables(
+    service: Service, admin: OperatorBrowser, open_page: Opener, viewport: Viewport
+) -> None:
+    count_a_day(service)
+    page = open_page(service.base, viewport=viewport, javascript=False)
+    for path, names in (
+        (
+            TRAFFIC,
+            (
+                "Messages per hour",
+                "Time from acceptance to submission",
+                "Failed messages by reason",
+                "Messages per day",
+            ),
+        ),
+        (f"{CARRIERS}/main", ("Messages per hour", "Failed messages by reason", "Errors from the carrier")),
+    ):
+        come_in(page, service, admin, path)
+        for name in names:
+            card = page.get_by_role("region", name=name, exact=True)
+            chart, around = card.locator("svg.chart").bounding_box(), card.bounding_box()
+            assert chart is not None
+            assert around is not None
+            # On its left are the figures, and around both is the card's edge.
+            assert around["width"] - chart["width"] <= 48 + 2 * 21
+            assert chart["height"] >= 170
+            summary = card.get_by_text("Show as a table")
+            summary.focus()
+            page.keyboard.press("Enter")
+            expect(card.get_by_role("table")).to_be_visible()
+        inspect(page, f"console-charts{path.replace('/', '-')}")
 
 
 def test_an_open_page_shows_what_is_new_by_itself(

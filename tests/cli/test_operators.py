@@ -90,10 +90,10 @@ def test_what_cannot_be_is_one_line(cli: QuickCli) -> None:
     schedule = ["price", "schedule", "--price", "1"]
     tomorrow = f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%dT%H:%M}"
     cli.check_refused(
-        ("is not a destination", [*schedule, "--from", tomorrow, "--country", "QQ"]),
-        ("use sms", [*schedule, "--from", tomorrow, "--country", "ZW", "--channel", "fax"]),
+        ("is not in the list of countries", [*schedule, "--from", tomorrow, "--country", "QQ"]),
+        ("Use sms", [*schedule, "--from", tomorrow, "--country", "ZW", "--channel", "fax"]),
         ("has passed", [*schedule, "--country", "ZW", "--from", "2020-01-01T00:00"]),
-        ("days ahead", [*schedule, "--country", "ZW", "--from", "9999-12-31T00:00"]),
+        ("within the next 366 days", [*schedule, "--country", "ZW", "--from", "9999-12-31T00:00"]),
     )
     cli.check_misused(
         ("is no moment", [*schedule, "--country", "ZW", "--from", "9999-12-31T23:59-12:00"]),
@@ -108,10 +108,10 @@ def test_destinations_and_prices_are_noted(service: Service, cli: QuickCli) -> N
     cli.json("price", "set", "--country", "ZM", "--price", "0.02", "--status", "coming_soon")
     cli.json("price", "set", "--country", "ZM", "--price", "0.035")
     assert cli.run("destination", "add", *zambia).returncode == 1
-    assert trail(service, "destination added", "price set", "price announced") == [
+    assert trail(service, "destination added", "price set", "price planned") == [
         "destination added: Zambia (ZM), +260, 9 digits",
         "price set: sms to ZM: none → 0.0300 USD",
-        "price announced: sms to ZM: none → 0.0200 USD",
+        "price planned: sms to ZM: none → 0.0200 USD",
         "price set: sms to ZM: 0.0300 → 0.0350 USD",
     ]
 
@@ -130,7 +130,7 @@ def test_a_price_is_scheduled_withdrawn_and_put_into_force(service: Service, cli
 
     same = f"{moment:%Y-%m-%dT%H:%MZ}"
     twice = cli.run("price", "schedule", "--country", "ZA", "--price", "0.0444", "--from", same)
-    assert (twice.returncode, "withdraw the other" in twice.stderr) == (1, True)
+    assert (twice.returncode, "cancel the other" in twice.stderr) == (1, True)
     withdrawn = cli.json("price", "withdraw", "--country", "ZA", "--from", same)
     assert withdrawn == {**added, "withdrawn": True}
     assert cli.run("price", "withdraw", "--country", "ZA", "--from", same).returncode == 1
@@ -142,10 +142,10 @@ def test_a_price_is_scheduled_withdrawn_and_put_into_force(service: Service, cli
         one for one in cli.json("price", "list") if (one["country"], one["status"]) == ("ZA", "active")
     ]
     assert price["price_usd"] == "0.0555"
-    noted = trail(service, "price scheduled", "scheduled price withdrawn", "scheduled price in force")
+    noted = trail(service, "price scheduled", "scheduled price cancelled", "scheduled price in effect")
     assert [one.partition(":")[0] for one in noted] == [
         "price scheduled",
-        "scheduled price withdrawn",
+        "scheduled price cancelled",
         "price scheduled",
-        "scheduled price in force",
+        "scheduled price in effect",
     ]

@@ -65,7 +65,7 @@ def test_a_text_is_shown_only_where_its_owner_lets_us(service: Service, admin: h
     assert words
     assert all(word in page for word in words)
     assert ADVERT in page_of(open_one)
-    assert "Leave it refused" not in page_of(open_one)
+    assert "Keep it refused" not in page_of(open_one)
 
     ask(service, quiet)
     assert ADVERT in page_of(quiet)
@@ -197,9 +197,9 @@ def test_a_template_is_added_for_everybody_or_for_one(service: Service, admin: h
         assert admin.post(TEMPLATES, data=form).status_code == 422
     page = html.unescape(admin.get(TEMPLATES).text)
     assert text in page
-    assert "every account" in page
+    assert "All accounts" in page
     oldest = html.unescape(admin.get(TEMPLATES, params={"before": "tpl_" + "0" * 26}).text)
-    assert "There are no templates before that" in oldest
+    assert "No older templates" in oldest
     for row in service.sql("SELECT id FROM templates WHERE account_id IS NULL"):
         admin.post(f"{TEMPLATES}/{write_id(TEMPLATE, row['id'])}/remove")
     for path in (f"{NOBODY}/{'0' * 64}", f"x/{'0' * 64}", f"{caller.account_id}/zz"):

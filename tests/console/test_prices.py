@@ -52,13 +52,13 @@ def test_a_country_is_added_priced_and_then_sent_to(service: Service, admin: htt
     assert goes_to(added) == PRICES + "?done=added"
     page = admin.get(PRICES).text
     assert "+260 and 9 digits" in page
-    assert "no price: not sent to" in page
+    assert "No price: sending is off" in page
     assert "UNSUPPORTED_DESTINATION" in service.send(caller, to=NUMBER).text
 
     asked = {"country": "ZM", "price": "0.03", "status": "active"}
     confirm = admin.post(PRICES + "/set", data=asked)
-    assert "cannot be sent to" in confirm.text
-    assert "US$0.03 a segment" in confirm.text
+    assert "None: sending is off" in confirm.text
+    assert "US$0.03 per segment" in confirm.text
     assert price_of(service, "ZM") is None
     assert hidden(confirm) == {**asked, "confirmed": "yes"}
     assert goes_to(admin.post(PRICES + "/set", data=hidden(confirm))) == PRICES + "?done=set"
@@ -110,8 +110,8 @@ def test_a_scheduled_price_is_confirmed_beside_the_present_one_and_counts_once(
     asked = {"later_country": "ZA", "later_price": "0.0222", "from_at": later()}
     confirm = admin.post(PRICES + "/schedule", data=asked)
     assert confirm.status_code == 200
-    assert f"US${present:.3f} a segment" in confirm.text or f"US${present:.2f} a segment" in confirm.text
-    assert "US$0.0222 a segment" in confirm.text
+    assert f"US${present:.3f} per segment" in confirm.text or f"US${present:.2f} per segment" in confirm.text
+    assert "US$0.0222 per segment" in confirm.text
     assert not service.sql("SELECT FROM price_schedule WHERE country = 'ZA'")
     done = admin.post(PRICES + "/schedule", data=hidden(confirm))
     assert goes_to(done) == PRICES + "?done=scheduled"
@@ -134,7 +134,7 @@ def test_a_scheduled_price_is_confirmed_beside_the_present_one_and_counts_once(
     assert price_of(service, "ZA", "coming_soon") is None
     sent = service.send(caller, to="+27821230001", dry_run=True).json()
     assert "0.0222" in str(sent)
-    ((actor, detail),) = trail(service, "scheduled price in force")
+    ((actor, detail),) = trail(service, "scheduled price in effect")
     assert actor == ACTOR
     assert detail.startswith(f"sms to ZA: {present} → 0.0222 USD, as scheduled for ")
 
@@ -150,10 +150,10 @@ def test_of_two_for_the_same_moment_one_is_taken_also_at_once(service: Service, 
     assert goes_to(admin.post(PRICES + "/withdraw", data=fields)) == PRICES + "?done=withdrawn"
     assert not service.sql("SELECT FROM price_schedule WHERE country = 'ZW'")
     again = admin.post(PRICES + "/withdraw", data=fields)
-    assert (again.status_code, "no such price" in alert(again)) == (422, True)
+    assert (again.status_code, "no longer scheduled" in alert(again)) == (422, True)
     for odd in ("", "never", "0001-01-01T00:00+14:00", "2030-01-01T00:00"):
         assert admin.post(PRICES + "/withdraw", data={**fields, "from_at": odd}).status_code == 422
-    ((_, detail),) = trail(service, "scheduled price withdrawn")
+    ((_, detail),) = trail(service, "scheduled price cancelled")
     assert detail.startswith("sms to ZW: 0.0700 USD from ")
 
 
@@ -183,7 +183,7 @@ def test_there_is_a_most_of_prices_to_come(service: Service) -> None:
         " SELECT 'sms', 'ZW', 1, now() + (100 + n) * interval '1 hour', 'test' FROM generate_series(1, 200) n"
     )
     try:
-        with pytest.raises(OperatorError, match="withdraw one"):
+        with pytest.raises(OperatorError, match="Cancel one"):
             service.run(
                 actions.schedule_price,
                 channel="sms",

@@ -45,15 +45,15 @@ def finish_all(service: Service) -> None:
 def test_version_database_and_steps_are_shown(service: Service, admin: httpx.Client) -> None:
     page = shown(admin)
     assert f"Version {VERSION}" in page
-    assert "all applied" in page
+    assert "Up to date" in page
     assert known()[-1].name in page
-    assert re.search(r"Database \S+ MB", page)
-    assert "Weeks ahead 8" in page
-    assert "No worker runs" in page
+    assert re.search(r"Database size \S+ MB", page)
+    assert "Partitions 8 weeks ahead" in page
+    assert "No worker is running" in page
     service.sql("INSERT INTO workers (id) VALUES ('host:1:alive')")
     service.sql("INSERT INTO workers (id, seen_at) VALUES ('host:2:gone', now() - interval '1 minute')")
     page = shown(admin)
-    assert re.search(r"host:1:alive .*? alive host:2:gone .*? silent", page)
+    assert re.search(r"host:1:alive .*? Running host:2:gone .*? Not responding", page)
     service.sql("DELETE FROM workers")
 
 
@@ -74,7 +74,7 @@ def test_a_web_process_says_that_it_lives_until_it_ends(service: Service, admin:
 
     service.sql("INSERT INTO nodes (id, version, seen_at) VALUES ('gone', '0', now() - interval '2 days')")
     node, page = service.run(live)
-    assert re.search(rf"{node} {VERSION} .*? alive", page)
+    assert re.search(rf"{node} {VERSION} .*? Running", page)
     assert not service.sql("SELECT FROM nodes WHERE id = ANY($1)", [node, "gone"])
     complete(live_without_a_database())
 
@@ -89,7 +89,7 @@ def test_an_audit_is_asked_for_run_by_a_worker_and_shown(service: Service, admin
     assert service.run(runs.run_next)
     assert not service.run(runs.run_next)
     page = shown(admin)
-    assert "Every promise holds" in page
+    assert "All checks passed" in page
     assert ACTOR in page
     (row,) = service.sql("SELECT * FROM audits ORDER BY id DESC LIMIT 1")
     assert row["asked_at"] <= row["started_at"] <= row["finished_at"]
@@ -109,10 +109,10 @@ def test_what_is_broken_is_shown_with_its_rows(service: Service, admin: httpx.Cl
     # A promise of an older version may have had another name.
     service.sql("UPDATE audits SET broken = broken || '{\"older\": []}' WHERE broken <> '{}'")
     page = shown(admin)
-    assert "2 promises are broken" in page
+    assert "2 checks failed" in page
     assert next(check.promise for check in CHECKS if check.name == "balance") in page
     assert f'{{"balance": "7.0000", "transfers": "0", "account_id": "{broken["id"]}"}}' in page
-    assert "1 ledger does not come to the balance" in page
+    assert "ledger does not add up to its balance" in page
     assert write_id(ACCOUNT, broken["id"]) in page
     for table in ("ledger_proofs WHERE account_id", "accounts WHERE id"):
         service.sql(f"DELETE FROM {table} = $1", broken["id"])
@@ -173,7 +173,7 @@ def test_an_audit_that_takes_too_long_is_stopped_and_says_so(service: Service, a
     (row,) = service.sql("SELECT broken, problem FROM audits ORDER BY id DESC LIMIT 1")
     assert row["broken"] is None
     assert "took longer" in row["problem"]
-    assert "not to its end" in shown(admin)
+    assert "Not finished" in shown(admin)
     assert not service.sql(
         "SELECT FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%idempotency_keys%'"
         " AND pid <> pg_backend_pid()"
@@ -217,7 +217,7 @@ def test_an_operator_is_added_reset_and_removed_and_their_password_shown_once(
     form = {"name": "Nyasha New", "phone": phone, "role": "viewer"}
     given = password(admin.post(SYSTEM + "/operators", data=form))
     assert given not in admin.get(SYSTEM).text
-    assert "has not signed in yet" in shown(admin)
+    assert "Has not signed in yet" in shown(admin)
     entered = new_browser(service).post("/operator/sign-in", data={"phone": phone, "password": given})
     assert goes_to(entered) == "/operator/set-up"
     again = admin.post(SYSTEM + "/operators", data=form)
@@ -271,12 +271,12 @@ def test_changes_go_on_without_gap_or_repetition_and_are_found_by_who_and_whose(
         (f"?account={mine.account_id}", range(0, 120, 3)),
         (f"?account={mine.account_id}&actor=cli:ann+%26+co", range(3, 120, 6)),
     ):
-        seen = walk(admin, CHANGES + asked, "Older of them", r'<span class="quiet">(n[0-9]{3})</span>')
+        seen = walk(admin, CHANGES + asked, "Older", r'<span class="quiet">(n[0-9]{3})</span>')
         assert seen[:120] == [f"n{number:03}" for number in reversed(wanted)]
-    assert "Nothing was changed that fits" in shown(admin, CHANGES + "?actor=nobody")
-    assert "Nothing was changed before that" in shown(admin, CHANGES + "?before=0")
+    assert "No changes match the filter." in shown(admin, CHANGES + "?actor=nobody")
+    assert "No older changes." in shown(admin, CHANGES + "?before=0")
     wrong = admin.get(CHANGES, params={"account": "me"})
-    assert (wrong.status_code, "no account's id" in alert(wrong)) == (422, True)
+    assert (wrong.status_code, "Enter an account ID" in alert(wrong)) == (422, True)
     for query in (
         "before=x",
         "before=" + "9" * 400,

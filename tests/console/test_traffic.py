@@ -1,6 +1,7 @@
 """The console's traffic and the customers' network health show what was counted, and no more."""
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ from tumira.core.histogram import bucket_of
 from tumira.core.ids import new_id
 from tumira.dashboard.pages.health import FEWER, NORMAL, SLOWER, TOO_FEW, Board, Network, read_health
 from tumira.delivery.store import latency as latencies
+from tumira.operations import totals
+from tumira.operations.totals import HourAccepted
 from tumira.postgres.pool import Database
 
 TRAFFIC: Final = "/operator/traffic"
@@ -93,7 +96,7 @@ def test_traffic_shows_what_came_in_what_went_out_and_how_long_it_took(
     assert small[:2] == ["Up to 10 recipients", "107"]
     assert small[2].endswith(" ms")
     assert [time.endswith(" s") for time in small[3:]] == [True, True]
-    assert bulk == ["Bulk", "0", "—", "—", "—"]
+    assert bulk == ["More than 10", "0", "—", "—", "—"]
     assert rows(page, "hour-lanes")[1][2].endswith(" min")
     assert [row[:3] for row in rows(page, "stands")] == [
         ["South Africa", "Up to 10 recipients", "1"],
@@ -110,17 +113,94 @@ def test_an_empty_gateway_says_so_and_what_waits_has_an_age(service: Service, vi
     assert page.status_code == 200
     assert page.text.count("<h1") == 1
     said = words(page.text)
-    assert "Nothing waits." in said
-    assert "Nothing was sent in this time." in said
+    assert "No messages are waiting." in said
+    assert "No messages in this time." in said
     assert rows(page.text, "lately-flows") == [["All", "0", "0", "0", "0"]]
     nothing = ["0", "—", "—", "—"]
-    assert rows(page.text, "lately-lanes") == [["Up to 10 recipients", *nothing], ["Bulk", *nothing]]
+    assert rows(page.text, "lately-lanes") == [["Up to 10 recipients", *nothing], ["More than 10", *nothing]]
     old_ms = int((datetime.now(UTC) - timedelta(hours=3)).timestamp() * 1000)
     service.sql("INSERT INTO queue (country, lane, turn, message_id) VALUES ('ZW', 1, 5, $1)", new_id(old_ms))
     service.sql("INSERT INTO retries SELECT gen_random_uuid(), now(), true, 1 FROM generate_series(1, 3)")
     text = viewer.get(TRAFFIC).text
-    assert rows(text, "stands") == [["Zimbabwe", "Bulk", "1", "3 h"]]
-    assert "In flight 0 Waiting for another try 0 In doubt 3" in words(text)
+    assert rows(text, "stands") == [["Zimbabwe", "More than 10", "1", "3 h"]]
+    assert "Being submitted 0 Waiting to retry 0 In doubt 3" in words(text)
+
+
+def chart_of(page: str, section: str) -> tuple[str, list[list[str]]]:
+    """Return what a chart says in words, and the rows of its table."""
+    found = re.search(rf'<section class="card" aria-labelledby="{section}">(.*?)</section>', page, re.DOTALL)
+    assert found is not None, section
+    summary = re.search(r'role="img" aria-label="([^"]*)"', found[1])
+    assert summary is not None, section
+    table = found[1][found[1].index("<tbody>") :]
+    lines = re.findall(r"<tr>(.*?)</tr>", table)
+    return summary[1], [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", line) for line in lines]
+
+
+def test_charts_show_the_last_24_hours_by_the_hour(service: Service, viewer: httpx.Client) -> None:
+    caller = service.open_account()
+    service.send(caller, to=["+263771200001", "+263771200002", "+27821230001"])
+    two, long_ago = timedelta(hours=2), timedelta(hours=30)
+    took(service, 150, 90, back=two)
+    took(service, 70_000, 10, back=two)
+    reasons = (
+        "UNKNOWN_SUBSCRIBER",
+        "NO_ROUTE",
+        "ABSENT_SUBSCRIBER",
+        "HANDSET_ERROR",
+        "UNKNOWN",
+        "QUEUE_EXPIRED",
+    )
+    for outcome, count in (("sent", 100), ("delivered", 79), ("failed", 20), ("expired", 1)):
+        ended(service, outcome, count, back=two)
+        ended(service, outcome, 5_000, back=long_ago)
+    for count, reason in enumerate(reversed(reasons), start=1):
+        ended(service, reason, count, back=two)
+    ended(service, "RTHROTTLED (0x58)", 7, back=two)
+    page = viewer.get(TRAFFIC).text
+    summary, table = chart_of(page, "messages")
+    assert summary.endswith(": Accepted 3 · Submitted 100 · Delivered 79 · Failed 21")
+    assert [row[1:] for row in table] == [["3", "0", "0", "0"], ["0", "100", "79", "21"]]
+    at = (slot(two) + timedelta(hours=2)).strftime("%-d %b, %H:00")
+    assert table[1][0] == at
+    _, table = chart_of(page, "times")
+    assert [row[0] for row in table] == [at]
+    assert (table[0][1][-3:], table[0][2][-2:], table[0][3][-2:]) == (" ms", " s", " s")
+    summary, table = chart_of(page, "reasons")
+    assert summary.endswith(
+        ": UNKNOWN_SUBSCRIBER 6 · NO_ROUTE 5 · ABSENT_SUBSCRIBER 4 · HANDSET_ERROR 3 · Other 3"
+    )
+    assert [row[1:] for row in table] == [["21", "6", "5", "4", "3", "3"]]
+    # Every figure says since when it counts.
+    said = words(page)
+    assert re.search(r"By the hour since \d+ \w{3}, \d\d:00\. The last hour is counted from \d\d:00\.", said)
+    assert len(re.findall(r"Since \d\d:\d0 Messages by country", said)) == 2
+
+
+def test_messages_accepted_in_a_busy_hour_are_estimated(service: Service) -> None:
+    caller = service.open_account()
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    for second in range(4):
+        at = hour + timedelta(seconds=second)
+        service.sql(
+            "INSERT INTO batches (id, account_id, created_at, recipients, pending, segments, total_cost,"
+            " status, channel) VALUES ($1, $2, $3, 10, 10, 1, 0, 'queued', 'sms')",
+            new_id(int(at.timestamp() * 1000)),
+            caller.id,
+            at,
+        )
+
+    async def accepted(database: Database, batches_max: int) -> Sequence[HourAccepted]:
+        async with database.connection() as connection:
+            hours = [hour - timedelta(hours=1), hour]
+            return await totals.accepted_by_hour(
+                connection, hours, hour + timedelta(seconds=100), batches_max
+            )
+
+    before, now = service.run(accepted, 5)
+    assert (before.count, now.count, now.is_estimate) == (0, 40, False)
+    # Twenty in the first second, so two thousand in a hundred.
+    assert service.run(accepted, 2)[1] == HourAccepted(hour, 2_000, is_estimate=True)
 
 
 def health(service: Service) -> dict[str, Network]:

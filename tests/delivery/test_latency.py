@@ -14,6 +14,7 @@ from tests.support.delivery.settling import World
 from tests.support.postgres.databases import clone
 from tumira.core.ids import BatchId, first_id, message_ids, new_id
 from tumira.delivery.outcomes import CarrierRefused
+from tumira.delivery.store import hourly
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.latency import (
     EndCount,
@@ -260,6 +261,8 @@ async def test_a_page_reads_the_slots_and_days_that_it_shows_however_many_there_
         assert await rows_read(connection, latencies.SQL_NETWORK_TIMES, **windows) <= slots * 40, when
         read = await rows_read(connection, latencies.SQL_NETWORK_ENDS, **windows, outcomes=["delivered"])
         assert read <= slots * 10, when
+        assert await rows_read(connection, hourly.SQL_SUBMISSION_TIMES, since=SLOT - HOUR) <= 7 * 40, when
+        assert await rows_read(connection, hourly.SQL_OUTCOMES, since=SLOT - HOUR, carrier_id=1) == 70, when
         month = {"first_day": date(2026, 10, 18), "last_day": date(2026, 11, 16)}
         assert await rows_read(connection, totals.SQL_DAYS, **month) == 30 * 50, when
         assert await rows_read(connection, totals.SQL_STANDS, count_max=100) == 100, when

@@ -12,6 +12,7 @@ from tumira import audit_log
 from tumira.audit_log import OPERATOR, Actor
 from tumira.core import urls
 from tumira.core.errors import FieldError, OperatorError
+from tumira.core.translation import _
 from tumira.delivery import carrier_url
 from tumira.delivery.carrier_url import CarrierSettings
 from tumira.delivery.store import binds, carriers
@@ -81,7 +82,9 @@ async def add_carrier(
     """
     if not _NAME.fullmatch(name):
         # Not repeated: where name and URL are swapped, it holds the password.
-        raise FieldError("name", "A carrier's name is up to 32 small letters, digits, - and _, as in main-1.")
+        raise FieldError(
+            "name", _("Enter a name of up to 32 lowercase letters, digits, - and _, for example main-1.")
+        )
     _check_priority(priority)
     settings = _read(url, password)
     try:
@@ -93,7 +96,9 @@ async def add_carrier(
             )
             is_new = await carriers.upsert(connection, name, settings, known, priority, simulator=simulator)
             if not (is_new or replace):
-                raise FieldError("name", f"There is a carrier {name} already; change that one.")
+                raise FieldError(
+                    "name", _("A carrier named {name} exists already. Choose another name.").format(name=name)
+                )
             shown = carrier_url.write(settings)
             detail = f"{name}: {shown}, {_write_countries(known)}, priority {priority}"
             await audit_log.record_by_operator(
@@ -102,9 +107,7 @@ async def add_carrier(
             return is_new
     except asyncpg.IntegrityConstraintViolationError:
         # Not passed on, because PostgreSQL quotes the whole row, with the password.
-        raise OperatorError(
-            "The database does not take these settings; check the URL's parameters."
-        ) from None
+        raise OperatorError(_("These settings are not valid. Check the parameters of the URL.")) from None
 
 
 async def change_carrier(
@@ -120,9 +123,9 @@ async def change_carrier(
     """Change a carrier's priority, countries and limits, and tell whether anything changed."""
     _check_priority(priority)
     if not 1 <= window_size <= WINDOW_MAX:
-        raise FieldError("window", f"The window is a number from 1 to {WINDOW_MAX}.")
+        raise FieldError("window", _("Enter a window from 1 to {most}.").format(most=WINDOW_MAX))
     if not 0 <= tps <= TPS_MAX:
-        raise FieldError("tps", f"The limit is a number from 0 to {TPS_MAX}, and 0 for none of ours.")
+        raise FieldError("tps", _("Enter a limit from 0 to {most}; 0 means no limit.").format(most=TPS_MAX))
     async with database.transaction() as connection:
         before = await carriers.find(connection, name, lock=True)
         if before is None:
@@ -152,9 +155,7 @@ async def remove_carrier(database: Database, name: str, *, actor: Actor = OPERAT
             await audit_log.record_by_operator(connection, actor, "carrier removed", name)
             return
         if await carriers.exists_ever(connection, name):
-            raise OperatorError(
-                f"The carrier {name} was removed before; `tumira carrier list` shows those in use."
-            )
+            raise OperatorError(_("The carrier {name} has already been removed.").format(name=name))
     raise _unknown(name)
 
 
@@ -203,8 +204,12 @@ async def keep_simulator(database: Database, port: int) -> None:
 
 def _unknown(name: str) -> OperatorError:
     # An operator may give the URL instead of the name; it is not repeated, because of its password.
-    named = f"no carrier {name}" if _NAME.fullmatch(name) else "no carrier of this name"
-    return OperatorError(f"There is {named}; `tumira carrier list` shows them.")
+    if not _NAME.fullmatch(name):
+        return OperatorError(
+            _("There is no carrier with this name. `tumira carrier list` shows all carriers.")
+        )
+    text = _("There is no carrier named {name}. `tumira carrier list` shows all carriers.")
+    return OperatorError(text.format(name=name))
 
 
 def _read(url: str, password: str | None = None) -> CarrierSettings:
@@ -216,13 +221,11 @@ def _read(url: str, password: str | None = None) -> CarrierSettings:
 
 def _check_priority(priority: int) -> None:
     if not 0 <= priority <= PRIORITY_MAX:
-        raise FieldError(
-            "priority", f"The priority {priority} is out of bounds; give a number from 0 to {PRIORITY_MAX}."
-        )
+        raise FieldError("priority", _("Enter a priority from 0 to {most}.").format(most=PRIORITY_MAX))
 
 
 def _write_countries(countries: Sequence[str] | None) -> str:
-    return "every country" if countries is None else ",".join(countries)
+    return "all countries" if countries is None else ",".join(countries)
 
 
 async def _known(connection: Connection, countries: Sequence[str]) -> Sequence[str]:
@@ -230,14 +233,14 @@ async def _known(connection: Connection, countries: Sequence[str]) -> Sequence[s
     destinations = {one.country for one in (await get_tariff(connection)).destinations}
     if not countries:
         raise FieldError(
-            "countries", "Name at least one country, as in ZW,ZA, or none at all for every country."
+            "countries", _("Name at least one country, for example ZW,ZA, or none for all countries.")
         )
     for country in countries:
         if country not in destinations:
-            named = country if _COUNTRY.fullmatch(country) else "One of the countries"
-            raise FieldError(
-                "countries", f"{named} is not a destination; `tumira destination list` shows them."
-            )
+            # What is no code is not repeated: where fields are mixed up, it may be the password.
+            text = _("{country} is not a country that you can send to. You can send to: {known}.")
+            named = country if _COUNTRY.fullmatch(country) else _("One of these")
+            raise FieldError("countries", text.format(country=named, known=", ".join(sorted(destinations))))
     return list(dict.fromkeys(countries))
 
 

@@ -11,6 +11,7 @@ from tumira import audit_log
 from tumira.audit_log import Actor
 from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import MESSAGE, MessageId, first_id, write_id
+from tumira.core.translation import _, mark
 from tumira.delivery import receipt_rules
 from tumira.delivery.match_receipts import bounds
 from tumira.delivery.outcomes import Reported
@@ -27,10 +28,10 @@ from tumira.sending.lifecycle import is_final
 
 SHOWN_MAX: Final = 3
 NOTE_MAX: Final = 200
-GONE: Final = "The receipt is not there any more: it has found its message, or somebody dismissed it."
+GONE: Final = mark("This receipt no longer exists. It was matched or dismissed.")
 
-_ANY_ID: Final = "the id did not count"
-_ANY_NUMBER: Final = "the number did not count"
+_ANY_ID: Final = mark("the ID were ignored")
+_ANY_NUMBER: Final = mark("the number were ignored")
 _MS: Final = 1000
 
 
@@ -103,11 +104,11 @@ def _likeliest(kept: ListedReceipt, segments: Iterable[CandidateSegment]) -> Seq
 def _candidate(kept: ListedReceipt, segment: CandidateSegment) -> Candidate:
     reference = kept.receipt.carrier_ref
     condition = None if reference is None else id_condition(reference, segment.carrier_ref)
-    conditions = [_ANY_ID if condition is None else condition]
+    conditions = [_(_ANY_ID) if condition is None else condition]
     if not same_number(segment.recipient, kept.receipt.recipient):
-        conditions.append(_ANY_NUMBER)
+        conditions.append(_(_ANY_NUMBER))
     if segment.carrier_id != kept.carrier_id:
-        conditions.append(f"it had come over {segment.carrier}, which has the message")
+        conditions.append(_("it had come from {carrier}").format(carrier=segment.carrier))
     return Candidate(segment, [one for one in conditions if one != SAME_ID], is_alike=condition is not None)
 
 
@@ -121,7 +122,7 @@ async def match_by_hand(
         (candidates,) = await list_candidates(connection, [kept])
         chosen = next((one for one in candidates if one.segment.key == segment), None)
         if chosen is None or not chosen.is_open:
-            raise FieldError("segment", "That message does not wait for this receipt any more.")
+            raise FieldError("segment", _("This message no longer waits for a receipt. Choose another one."))
         found = chosen.segment
         reported = Reported(
             found.message_id, found.number, found.attempt, found.carrier_id, kept.receipt, kept.received_at
@@ -153,16 +154,16 @@ async def dismiss(database: Database, receipt_id: int, note: str, actor: Actor) 
 async def _lock(connection: Connection, receipt_id: int) -> ListedReceipt:
     kept = await unmatched.find(connection, receipt_id, lock=True)
     if kept is None:
-        raise OperatorError(GONE)
+        raise OperatorError(_(GONE))
     return kept
 
 
 def _read_note(note: str) -> str:
     note = " ".join(note.split())
     if not note or not note.isprintable():
-        raise FieldError("note", "Say in a few words why; it stands among the changes.")
+        raise FieldError("note", _("Enter a reason."))
     if len(note) > NOTE_MAX:
-        raise FieldError("note", f"The note has {len(note)} characters; at most {NOTE_MAX} fit.")
+        raise FieldError("note", _("Enter a reason of at most {most} characters.").format(most=NOTE_MAX))
     return note
 
 

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from tumira.core.translation import _
 from tumira.pricing.destinations import Destination
 from tumira.pricing.phone_numbers import MARK
 
@@ -229,7 +230,7 @@ SAME_ID: Final = ""
 
 
 def id_condition(in_receipt: str, in_answer: str) -> str | None:
-    """Return the condition under which two ids are the same, as in “the id were written in hexadecimal”.
+    """Return the condition under which two ids are the same, as in “the ID were read as hexadecimal”.
 
     SAME_ID when they are equal, None when they have nothing in common. Automatic matching tries only case,
     zeros and bases; the other conditions are shown to an operator.
@@ -256,7 +257,7 @@ def _by_base(receipt: str, answer: str) -> str | None:
     if plain not in others:
         return None
     is_decimal = same.isdecimal() and plain == f"{int(same):x}"
-    return "the id were written in hexadecimal" if is_decimal else "the id were read as hexadecimal"
+    return _("the ID were converted to hexadecimal") if is_decimal else _("the ID were read as hexadecimal")
 
 
 def _by_separators(receipt: str, answer: str) -> str | None:
@@ -264,15 +265,15 @@ def _by_separators(receipt: str, answer: str) -> str | None:
     if (bare_receipt, bare_answer) == (receipt, answer) or not bare_receipt or not bare_answer:
         return None
     has_prefix = receipt.startswith("0x") or answer.startswith("0x")
-    left_out = "its 0x did not count" if has_prefix else "only its letters and digits counted"
+    left_out = _("its 0x were ignored") if has_prefix else _("its separators were ignored")
     if key(bare_receipt) == key(bare_answer):
         return (
-            "0x in front of the id did not count"
+            _("the 0x before the ID were ignored")
             if has_prefix
-            else "only the letters and digits of the id counted"
+            else _("only the letters and digits of the ID were compared")
         )
     base = _by_base(bare_receipt, bare_answer)
-    return None if base is None else f"{base}, and {left_out}"
+    return None if base is None else _("{one} and {other}").format(one=base, other=left_out)
 
 
 def _bare(identifier: str) -> str:
@@ -282,7 +283,7 @@ def _bare(identifier: str) -> str:
 def _by_bits(receipt: str, answer: str) -> str | None:
     cut = {number & _LOW_32_BITS for number in _numbers(receipt)}
     if cut & {number & _LOW_32_BITS for number in _numbers(answer)} - {0}:
-        return "only the last 32 bits of the id counted"
+        return _("only the last 32 bits of the ID were compared")
     return None
 
 
@@ -301,7 +302,7 @@ def _by_octets(receipt: str, answer: str) -> str | None:
     if len(receipt) != len(answer) or not _SHARED_MIN <= len(receipt) <= _NUMBER_MAX or len(receipt) % 2:
         return None
     octets = [receipt[at : at + _OCTET_DIGITS] for at in range(0, len(receipt), _OCTET_DIGITS)]
-    return "the octets of the id were read in reverse" if "".join(reversed(octets)) == answer else None
+    return _("the bytes of the ID were reversed") if "".join(reversed(octets)) == answer else None
 
 
 def _by_ends(receipt: str, answer: str) -> str | None:
@@ -309,12 +310,19 @@ def _by_ends(receipt: str, answer: str) -> str | None:
     if len(shorter) < _SHARED_MIN:
         return None
     if longer.endswith(shorter):
-        added, place = longer.removesuffix(shorter), "in front"
+        added = longer.removesuffix(shorter)
+        text = (
+            _("the ID did not start with “{added}”")
+            if longer is receipt
+            else _("the ID started with “{added}”")
+        )
     elif longer.startswith(shorter):
-        added, place = longer.removeprefix(shorter), "at its end"
+        added = longer.removeprefix(shorter)
+        text = (
+            _("the ID did not end with “{added}”") if longer is receipt else _("the ID ended with “{added}”")
+        )
     else:
         return None
     if len(added) > _ADDED_MAX:
         added = added[:_ADDED_MAX] + "…"
-    has = "had not" if longer is receipt else "had"
-    return f"the id {has} “{added}” {place}"
+    return text.format(added=added)

@@ -6,7 +6,7 @@ for each account that sent something.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -18,10 +18,13 @@ from tumira.sending.daily_totals import DAYS_MAX, OPEN_BATCHES_MAX, Day
 
 # Of what was accepted, the newest so many are counted one by one; the rest is concluded from them.
 ACCEPTED_MAX: Final = 50_000
+# Of the batches of an hour, the first so many are read; the rest is concluded from them.
+HOUR_BATCHES_MAX: Final = 5_000
 # A stand of the queue is counted up to here.
 WAITING_MAX: Final = 20_000
 
 _MS: Final = 1000
+_HOUR: Final = timedelta(hours=1)
 
 SQL_DAYS: Final = Statement("""
 SELECT day, country, sum(delivered)::bigint, sum(undelivered)::bigint, sum(expired)::bigint,
@@ -107,6 +110,55 @@ async def accepted(
         )
         for row in rows
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class HourAccepted:
+    """How many messages were accepted in an hour."""
+
+    hour: datetime
+    count: int
+    # True when there were more batches than are read, and this is what they would be at the same rate.
+    is_estimate: bool
+
+
+# A batch may have thousands of messages, so batches are read.
+SQL_ACCEPTED_BY_HOUR: Final = Statement("""
+SELECT hours.hour, stand.count, stand.batches, stand.last_at
+  FROM unnest(%(hours)s::timestamptz[], %(firsts)s::uuid[], %(nexts)s::uuid[]) AS hours (hour, first, next)
+ CROSS JOIN LATERAL (
+       SELECT coalesce(sum(read.recipients), 0)::bigint AS count, count(*) AS batches,
+              max(read.created_at) AS last_at
+         FROM (SELECT recipients, created_at
+                 FROM batches
+                WHERE id >= hours.first
+                  AND id < hours.next
+                ORDER BY id
+                LIMIT %(batches_max)s) AS read
+       ) AS stand
+ ORDER BY hours.hour
+""")
+
+
+async def accepted_by_hour(
+    connection: Connection, hours: Sequence[datetime], now: datetime, batches_max: int = HOUR_BATCHES_MAX
+) -> Sequence[HourAccepted]:
+    """Return how many messages were accepted in each of these hours."""
+    rows = await SQL_ACCEPTED_BY_HOUR.rows(
+        connection,
+        hours=hours,
+        firsts=[_first_id(hour) for hour in hours],
+        nexts=[_first_id(hour + _HOUR) for hour in hours],
+        batches_max=batches_max,
+    )
+    found = []
+    for hour, count, batches, last_at in rows:
+        factor = 1.0
+        if batches >= batches_max:
+            covered_s = max(0.001, (last_at - hour).total_seconds())
+            factor = max(1.0, (min(now, hour + _HOUR) - hour).total_seconds() / covered_s)
+        found.append(HourAccepted(hour, round(count * factor), batches >= batches_max))
+    return found
 
 
 def _first_id(at: datetime) -> UUID:

@@ -10,6 +10,7 @@ from tumira import audit_log
 from tumira.audit_log import Actor
 from tumira.core import money
 from tumira.core.errors import OperatorError
+from tumira.core.translation import _
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.pricing import store
@@ -25,9 +26,8 @@ async def add_destination(database: Database, destination: Destination, actor: A
     try:
         async with database.transaction() as connection:
             if not await store.insert_destination(connection, destination):
-                raise OperatorError(
-                    f"{destination.country} is a destination already; `tumira destination list`."
-                )
+                text = _("{country} is in the list already.")
+                raise OperatorError(text.format(country=destination.country))
             lengths = ", ".join(map(str, destination.national_lengths))
             detail = (
                 f"{destination.name} ({destination.country}), +{destination.calling_code}, {lengths} digits"
@@ -35,36 +35,38 @@ async def add_destination(database: Database, destination: Destination, actor: A
             await audit_log.record_by_operator(connection, actor, "destination added", detail)
     except asyncpg.CheckViolationError:
         raise OperatorError(
-            "A country is two capital letters and a calling code one to four digits, as in "
-            "`--country ZM --calling-code 260`."
+            _(
+                "Enter a country code of two capital letters, for example ZM, and a calling code of one to "
+                "four digits, for example 260."
+            )
         ) from None
 
 
 async def set_price(database: Database, price: Price, actor: Actor) -> None:
     """Set the price of a channel, country and status; it counts from the next call."""
-    what = "price set" if price.status is PriceStatus.ACTIVE else "price announced"
+    what = "price set" if price.status is PriceStatus.ACTIVE else "price planned"
     try:
         async with database.transaction() as connection:
             await _put(connection, price, actor, what)
     except asyncpg.ForeignKeyViolationError:
         raise _no_destination(price.country) from None
     except asyncpg.CheckViolationError:
-        raise OperatorError(f"The channel {price.channel} cannot be priced; use sms.") from None
+        raise _no_channel(price.channel) from None
 
 
 async def schedule_price(
     database: Database, *, channel: str, country: str, price_usd: Decimal, from_at: datetime, actor: Actor
 ) -> ScheduledPrice:
     if from_at > datetime.now(UTC) + AHEAD_MAX:
-        raise OperatorError(f"That is more than {AHEAD_MAX.days} days ahead; choose an earlier moment.")
+        text = _("Choose a time within the next {days} days.")
+        raise OperatorError(text.format(days=AHEAD_MAX.days))
     if channel != "sms":
-        raise OperatorError(f"The channel {channel} cannot be priced; use sms.")
+        raise _no_channel(channel)
     try:
         async with database.transaction() as connection:
             if await store.lock_schedule(connection) >= SCHEDULED_MAX:
-                raise OperatorError(
-                    f"{SCHEDULED_MAX} prices wait already, the most there can be: withdraw one."
-                )
+                text = _("At most {most} prices can be scheduled. Cancel one first.")
+                raise OperatorError(text.format(most=SCHEDULED_MAX))
             added = await store.insert_scheduled(
                 connection,
                 channel=channel,
@@ -75,8 +77,10 @@ async def schedule_price(
             )
             if added is None:
                 raise OperatorError(
-                    "That moment has passed, or another price counts from it: choose a later one, or "
-                    "withdraw the other price first."
+                    _(
+                        "This time has passed, or another price starts at it. Choose a later time, or cancel "
+                        "the other price first."
+                    )
                 )
             await audit_log.record_by_operator(connection, actor, "price scheduled", _describe(added))
             return added
@@ -90,11 +94,9 @@ async def withdraw_price(
     async with database.transaction() as connection:
         withdrawn = await store.delete_scheduled(connection, channel, country, from_at)
         if withdrawn is None:
-            raise OperatorError(
-                "There is no such price to come; it may count already. Look at the prices again."
-            )
+            raise OperatorError(_("This price is no longer scheduled. It may already be in effect."))
         await audit_log.record_by_operator(
-            connection, actor, "scheduled price withdrawn", _describe(withdrawn)
+            connection, actor, "scheduled price cancelled", _describe(withdrawn)
         )
         return withdrawn
 
@@ -105,14 +107,19 @@ async def apply_due_prices(connection: Connection) -> int:
     for one in due:
         price = Price(one.channel, one.country, one.price_usd, PriceStatus.ACTIVE)
         when = f", as scheduled for {_moment(one.from_at)}"
-        await _put(connection, price, Actor(one.set_by), "scheduled price in force", when)
+        await _put(connection, price, Actor(one.set_by), "scheduled price in effect", when)
         # The announced price is now the active one.
         await store.delete_announced(connection, one.channel, one.country, one.price_usd)
     return len(due)
 
 
 def _no_destination(country: str) -> OperatorError:
-    return OperatorError(f"{country} is not a destination; add it first with `tumira destination add`.")
+    text = _("{country} is not in the list of countries. Add it first.")
+    return OperatorError(text.format(country=country))
+
+
+def _no_channel(channel: str) -> OperatorError:
+    return OperatorError(_("The channel {channel} cannot have a price. Use sms.").format(channel=channel))
 
 
 def _describe(scheduled: ScheduledPrice) -> str:

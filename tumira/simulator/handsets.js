@@ -1,4 +1,4 @@
-// How do new texts appear without a reload? The page is asked for again and its handsets are put in place.
+// Shows new messages without a reload: fetches the page again and replaces its handsets.
 "use strict";
 
 const PAUSE_MS = 1000;
@@ -33,9 +33,9 @@ async function keepFresh() {
   if (!document.hidden) {
     try {
       await refresh();
-      live.textContent = "New ones appear by themselves.";
+      live.textContent = live.dataset.fresh;
     } catch {
-      live.textContent = "The gateway does not answer; trying again.";
+      live.textContent = live.dataset.lost;
     }
   }
   setTimeout(keepFresh, PAUSE_MS);

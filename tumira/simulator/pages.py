@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from tumira.core import translation
 from tumira.core.local_callers import is_local
 from tumira.html.page import stylesheet
 from tumira.postgres.pool import Database
@@ -80,7 +81,11 @@ class SimulatorPages:
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
+            extensions=["jinja2.ext.i18n"],
         )
+        environment.policies["ext.i18n.trimmed"] = True
+        install = environment.install_gettext_callables  # type: ignore[attr-defined]
+        install(translation._, translation.ngettext, newstyle=True)
         self._template = environment.get_template("handsets.html.jinja")
 
     def routes(self) -> Sequence[Route]:
@@ -98,7 +103,9 @@ class SimulatorPages:
             scope = request.scope
             peer, own = ((scope.get(end) or (None,))[0] for end in ("client", "server"))
             if not (self._is_public or is_local(peer, own, scope["http_version"], scope["headers"])):
-                raise HTTPException(403, "Handsets are shown to callers on the machine itself only")
+                raise HTTPException(
+                    403, translation._("The handsets can be opened only on the machine that runs Tumira")
+                )
             return await handle(request)
 
         return answer

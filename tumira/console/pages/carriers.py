@@ -14,13 +14,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.console import hourly_charts
 from tumira.console.session import OperatorSession, Services, page
 from tumira.core.errors import OperatorError
+from tumira.core.translation import _, mark
 from tumira.delivery import carrier_url, manage_carriers
 from tumira.delivery.bind_check import BindCheck, check_bind
 from tumira.delivery.manage_carriers import PRIORITY_DEFAULT, CarrierHealth, CarrierState
 from tumira.delivery.smpp.connection import SmppTimeouts
-from tumira.delivery.store import binds
+from tumira.delivery.store import binds, hourly
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.binds import BindHealth, BindState
 from tumira.delivery.store.latency import CarrierTally
@@ -38,28 +40,45 @@ URL_MAX: Final = 1_000
 TRIAL: Final = SmppTimeouts(bind_s=5, enquire_answer_s=4, unbind_s=1)
 
 DONE: Final = {
-    "added": "The carrier is added. A worker binds to it within seconds.",
-    "first": "The carrier is added. A worker binds to it within seconds. The simulator gets no more messages "
-    "that this carrier can take, not even while it is away; remove the simulator to empty its handsets.",
-    "changed": "The carrier is changed. Workers bind to it again within seconds.",
-    "same": "Nothing changed.",
-    "removed": "The carrier is removed. Workers close their connections once pending messages are answered.",
+    "added": mark("Carrier added. A worker connects to it within seconds."),
+    "first": mark(
+        "Carrier added. A worker connects to it within seconds. Messages that it can take no longer "
+        "go to the simulator, even while the carrier is down. Remove the simulator to empty its handsets."
+    ),
+    "changed": mark("Settings saved. Workers reconnect within seconds."),
+    "same": mark("Nothing to save: the settings are the same as before."),
+    "removed": mark("Carrier removed. Workers disconnect once all submitted messages are answered."),
 }
 _NUMBER_MAX: Final = 10**9 - 1
 
 HOUR: Final = timedelta(hours=1)
 DAY: Final = timedelta(days=1)
 
+NAMES: Final[Mapping[CarrierHealth, str]] = {
+    CarrierHealth.WELL: mark("Working"),
+    CarrierHealth.THROTTLED: mark("Throttled"),
+    CarrierHealth.FAILING: mark("Failing"),
+    CarrierHealth.SILENT: mark("Not responding"),
+    CarrierHealth.DOWN: mark("Disconnected"),
+    CarrierHealth.NO_WORKER: mark("No worker"),
+}
 WORDS: Final[Mapping[CarrierHealth, str]] = {
-    CarrierHealth.WELL: "Takes messages.",
-    CarrierHealth.THROTTLED: "Takes messages, but has told us to slow down.",
-    CarrierHealth.FAILING: "Refuses messages, so one at a time is tried.",
-    CarrierHealth.SILENT: (
-        "Keeps the connection but does not answer, so one message at a time is tried. "
-        "Another carrier for its countries takes the rest, if there is one."
+    CarrierHealth.WELL: mark("Accepting messages."),
+    CarrierHealth.THROTTLED: mark("Accepting messages, but has asked us to slow down."),
+    CarrierHealth.FAILING: mark("Refusing messages. We try one at a time until it accepts them again."),
+    CarrierHealth.SILENT: mark(
+        "Connected, but not answering. We try one message at a time. "
+        "Other carriers for the same countries take the rest."
     ),
-    CarrierHealth.DOWN: "There is no connection.",
-    CarrierHealth.NO_WORKER: "No worker holds a connection.",
+    CarrierHealth.DOWN: mark("There is no connection to this carrier."),
+    CarrierHealth.NO_WORKER: mark("No worker is connected to this carrier."),
+}
+BIND_STATES: Final[Mapping[BindState, str]] = {
+    BindState.BOUND: mark("Bound"),
+    BindState.CONNECTING: mark("Connecting"),
+    BindState.THROTTLED: mark("Throttled"),
+    BindState.FAILING: mark("Failing"),
+    BindState.DOWN: mark("Down"),
 }
 # Those of carriers and of their binds that are not failing.
 BADGES: Final[Mapping[str, str]] = {
@@ -69,8 +88,6 @@ BADGES: Final[Mapping[str, str]] = {
     BindState.CONNECTING: "unconfirmed",
 }
 
-# Counted when a carrier has taken the last segment of a message.
-_HANDED_OVER: Final = "sent"
 # Counted for each submit that was not answered in time.
 _NO_ANSWER: Final = "no answer"
 _COUNTRIES: Final = re.compile(r"[\s,;]+")
@@ -88,7 +105,11 @@ class _CarrierForm(Form):
 class NewCarrierForm(_CarrierForm):
     name = TextField(cut=URL_MAX)
     url = TextField(
-        lambda url: f"The URL of a carrier has at most {URL_MAX} characters." if len(url) > URL_MAX else None,
+        lambda url: (
+            _("Enter a URL of at most {most} characters.").format(most=URL_MAX)
+            if len(url) > URL_MAX
+            else None
+        ),
         is_secret=True,
     )
     password = TextField(is_secret=True)
@@ -126,8 +147,9 @@ def routes(services: Services) -> Sequence[Route]:
 
 async def show_carriers(session: OperatorSession) -> Response:
     states = await manage_carriers.list_carriers(session.database)
+    now = datetime.now(UTC)
     async with session.database.connection() as connection:
-        tallies = await _tallies(connection)
+        tallies = await _tallies(connection, now)
         without = await binds.countries_without_carrier(connection)
         destinations = (await get_tariff(connection)).destinations
     return session.page(
@@ -136,15 +158,18 @@ async def show_carriers(session: OperatorSession) -> Response:
         uncovered=[one.name for one in destinations if one.country in without],
         filled={"priority": str(PRIORITY_DEFAULT)},
         done=DONE,
-        **_writers(),
+        **_writers(now),
     )
 
 
 async def show_carrier(session: OperatorSession, tried: BindCheck | None = None) -> Response:
     state, *others = await _states(session)
     carrier = state.carrier
+    now = datetime.now(UTC)
+    hours = hourly_charts.last_hours(now)
     async with session.database.connection() as connection:
-        tallies = await _tallies(connection)
+        tallies = await _tallies(connection, now)
+        outcomes = await hourly.list_outcomes(connection, hours[0], carrier.id)
         destinations = (await get_tariff(connection)).destinations
     own = {one.country: one.name for one in destinations if carrier.covers(one.country)}
     left = {code: [one.carrier for one in others if one.carrier.covers(code)] for code in own}
@@ -165,23 +190,37 @@ async def show_carrier(session: OperatorSession, tried: BindCheck | None = None)
             "tps": str(carrier.settings.tps),
         },
         tried=tried,
+        window=hourly_charts.describe(hours),
+        messages=hourly_charts.draw_messages(hours, outcomes),
+        errors=[
+            (key, name, hourly_charts.draw_errors(hours, outcomes, is_error, name))
+            for key, name, is_error in (
+                ("reasons", _("Failed messages by reason"), hourly_charts.is_reason),
+                ("answers", _("Errors from the carrier"), hourly_charts.is_answer),
+            )
+        ],
         done=DONE,
-        **_writers(),
+        **_writers(now),
     )
 
 
-async def _tallies(connection: Connection) -> Sequence[CarrierTally]:
-    now = datetime.now(UTC)
+async def _tallies(connection: Connection, now: datetime) -> Sequence[CarrierTally]:
     since, lately = (latencies.slot_of(now - back) for back in (DAY, HOUR))
     return await latencies.list_carrier_outcomes(connection, since, lately)
 
 
-def _writers() -> Mapping[str, Any]:
+def _writers(now: datetime) -> Mapping[str, Any]:
     """Return what both pages write carriers with."""
+    since_hour = latencies.slot_of(now - HOUR)
     return {
-        "now": datetime.now(UTC),
+        "now": now,
+        "since_hour": since_hour,
+        "since_day": latencies.slot_of(now - DAY),
+        "per_minute": lambda count: f"{count * timedelta(minutes=1) / (now - since_hour):,.1f}",
         "badges": BADGES,
-        "words": WORDS,
+        "health_names": NAMES,
+        "health_words": WORDS,
+        "bind_states": BIND_STATES,
         "write_url": carrier_url.write,
         "pace": _pace,
         "delivered": _delivered,
@@ -192,7 +231,9 @@ async def _states(session: OperatorSession) -> Sequence[CarrierState]:
     """Return all carriers, and first the carrier of the address."""
     name = session.request.path_params["name"]
     states = await manage_carriers.list_carriers(session.database)
-    own = or_404(next((one for one in states if one.carrier.name == name), None), "There is no such carrier")
+    own = or_404(
+        next((one for one in states if one.carrier.name == name), None), _("This carrier does not exist")
+    )
     return [own, *(one for one in states if one is not own)]
 
 
@@ -245,7 +286,7 @@ async def remove(session: OperatorSession) -> Response:
     name = (await _states(session))[0].carrier.name
     form = await RemoveForm.read(session.request)
     if form.confirmed.data != name:
-        raise FormRefused({"confirmed": f"Type {name} to remove it."})
+        raise FormRefused({"confirmed": _("Type {name} to remove this carrier.").format(name=name)})
     try:
         await manage_carriers.remove_carrier(session.database, name, actor=session.actor)
     except OperatorError as error:
@@ -260,7 +301,7 @@ def _view(state: CarrierState, tallies: Sequence[CarrierTally]) -> CarrierView:
     by_outcome = {one.outcome: one for one in tallies if one.carrier_id == carrier.id}
     ends = {word for word in by_outcome if word in lifecycle.MESSAGE_STATUSES and lifecycle.is_final(word)}
     reasons = by_outcome.keys() & lifecycle.FAILURE_REASONS
-    answers = by_outcome.keys() - ends - reasons - {_HANDED_OVER}
+    answers = {word for word in by_outcome if hourly_charts.is_answer(word)}
 
     def some(words: set[str]) -> Sequence[CarrierTally]:
         return [one for word, one in by_outcome.items() if word in words]
@@ -271,7 +312,7 @@ def _view(state: CarrierState, tallies: Sequence[CarrierTally]) -> CarrierView:
         some(ends),
         some(reasons),
         some(answers),
-        by_outcome.get(_HANDED_OVER),
+        by_outcome.get(hourly_charts.SUBMITTED),
         by_outcome.get(_NO_ANSWER),
     )
 
@@ -279,13 +320,12 @@ def _view(state: CarrierState, tallies: Sequence[CarrierTally]) -> CarrierView:
 def _pace(state: CarrierState) -> str:
     """Describe the current and the highest pace."""
     limit = state.carrier.settings.tps
-    most = f"{limit:,} a second" if limit else "no limit of ours"
+    most = _("at most {limit} a second").format(limit=f"{limit:,}") if limit else _("no limit")
     paces = [one.pace for one in state.binds]
     known = [one for one in paces if one is not None]
     if not paces or len(known) < len(paces):
         return most
-    now = sum(known)
-    return f"{now:,} a second now, of {most}" if limit else f"{now:,} a second now, with {most}"
+    return _("{now} a second now, {most}").format(now=f"{sum(known):,}", most=most)
 
 
 def _delivered(ends: Sequence[CarrierTally], column: str) -> str:

@@ -17,6 +17,7 @@ from tumira.content.template_store import NEWEST, list_templates_before
 from tumira.content.templates import TEMPLATE_MAX, TemplateVerdict, tidy
 from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, TEMPLATE, AccountId, TemplateId, read_id, write_id
+from tumira.core.translation import _, mark
 from tumira.html import paging
 from tumira.html.forms import TYPED_MAX, Choice, Form, TextField, account_id, read_path_id
 from tumira.html.guards import or_404
@@ -28,32 +29,33 @@ ASKED_MAX: Final = 100
 PAGE: Final = 25
 
 DONE: Final = {
-    "allowed": "Such texts of this account pass from the next call on.",
-    "refused": "Such texts of this account are refused from the next call on.",
-    "dismissed": "The text stays refused. Its owner reads your answer in their history of changes.",
-    "added": "The template counts from the next call on.",
-    "removed": "The template is removed. The classifier decides about such texts again.",
+    "allowed": mark("Template saved. Texts like this one from this account are now allowed."),
+    "refused": mark("Template saved. Texts like this one from this account are now refused."),
+    "dismissed": mark("Request closed. The text stays refused. The customer sees your answer."),
+    "added": mark("Template added. It applies from now on."),
+    "removed": mark("Template removed. The classifier decides on these texts again."),
 }
 VERDICTS: Final = (
-    (TemplateVerdict.ALLOW.value, "let such texts pass"),
-    (TemplateVerdict.BLOCK.value, "refuse such texts"),
+    (TemplateVerdict.ALLOW.value, mark("Allow texts like this")),
+    (TemplateVerdict.BLOCK.value, mark("Refuse texts like this")),
 )
 
 # A figure, with what stands inside dates, times and amounts.
 _NUMBER: Final = re.compile(r"[0-9](?:[0-9.,:/-]*[0-9])?")
 _HEX: Final = re.compile("[0-9a-f]{64}")
-_NO_TEMPLATE: Final = "There is no such template"
+_NO_TEMPLATE: Final = mark("This template does not exist")
 
 
 class TemplateForm(Form):
     text = TextField(clean=str, cut=2 * TEMPLATE_MAX)
-    verdict = Choice(dict(VERDICTS), "Choose one of the two.", cut=10)
+    verdict = Choice(dict(VERDICTS), mark("Choose a decision."), cut=10)
     note = TextField(cut=2 * NOTE_MAX)
 
 
 class NewTemplateForm(TemplateForm):
     account = TextField(
-        account_id("Write the account's id, as in acc_…, or nothing for all accounts."), cut=TYPED_MAX
+        account_id(mark("Enter an account ID, for example acc_…, or leave it empty for all accounts.")),
+        cut=TYPED_MAX,
     )
 
 
@@ -97,8 +99,8 @@ def _write_cursor(review: ReviewedText) -> str:
 
 def _read_cursor(text: str) -> tuple[datetime, AccountId, bytes] | tuple[()]:
     """Return after which text a page begins; nothing for the first page."""
-    time, _, key = text.partition("-")
-    account, _, digest = key.partition("-")
+    time, _dash, key = text.partition("-")
+    account, _dash, digest = key.partition("-")
     at, found = paging.read_time(time), _read_key(account, digest)
     return () if at is None or found is None else (at, *found)
 
@@ -112,11 +114,11 @@ async def show_refusal(session: OperatorSession) -> Response:
     account, digest = _key(session)
     async with session.database.connection() as connection:
         review = await find_review(connection, account, digest)
-    review = or_404(review, "There is no such refused text; they are kept for 30 days")
+    review = or_404(review, _("This refused text does not exist. Refused texts are kept for 30 days"))
     return session.page(
         "refusal.html.jinja",
         review=review,
-        verdicts=VERDICTS,
+        verdicts=[(verdict, _(words)) for verdict, words in VERDICTS],
         filled={"text": "" if review.text is None else suggest(review.text)},
         template_max=TEMPLATE_MAX,
         note_max=NOTE_MAX,
@@ -133,7 +135,7 @@ def suggest(text: str) -> str:
 
 
 def _key(session: OperatorSession) -> tuple[AccountId, bytes]:
-    return or_404(_read_key(**session.request.path_params), "There is no such refused text")
+    return or_404(_read_key(**session.request.path_params), _("This refused text does not exist"))
 
 
 async def decide(session: OperatorSession) -> Response:
@@ -176,7 +178,7 @@ async def show_templates(session: OperatorSession) -> Response:
         templates=templates,
         is_latest=before is None,
         older=None if last is None else f"{TEMPLATES}?before={write_id(TEMPLATE, last.template.id)}",
-        verdicts=VERDICTS,
+        verdicts=[(verdict, _(words)) for verdict, words in VERDICTS],
         template_max=TEMPLATE_MAX,
         note_max=NOTE_MAX,
         done=DONE,
@@ -203,5 +205,5 @@ async def remove_template(session: OperatorSession) -> Response:
     try:
         await content_review.remove_template(session.database, template_id, session.actor)
     except OperatorError as error:
-        raise HTTPException(404, _NO_TEMPLATE) from error
+        raise HTTPException(404, _(_NO_TEMPLATE)) from error
     return redirect(TEMPLATES + "?done=removed")

@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from tumira.console.session import OperatorSession, Services, page
 from tumira.core.errors import OperatorError
+from tumira.core.translation import _, mark
 from tumira.html.forms import TYPED_MAX, Amount, Choice, Flag, Form, FormRefused, TextField
 from tumira.html.page import LOCAL, write_moment, write_price
 from tumira.html.redirect import redirect
@@ -25,34 +26,34 @@ NATIONAL_LENGTH_MAX: Final = 14
 LENGTHS_MAX: Final = 5
 
 DONE: Final = {
-    "added": "The country is added. It can be sent to once it has a price that is charged.",
-    "set": "The price is set. It counts from the next call.",
-    "announced": "The price is announced. It is shown, and not charged.",
-    "scheduled": "The price is scheduled. A worker puts it into force.",
-    "withdrawn": "The price is withdrawn. It will not count.",
+    "added": mark("Country added. Set a price so that customers can send to it."),
+    "set": mark("Price set. It applies to the next message."),
+    "announced": mark("Planned price saved. It is shown in price lists and not charged."),
+    "scheduled": mark("Price scheduled."),
+    "withdrawn": mark("Scheduled price cancelled."),
 }
 STATUSES: Final = (
-    (PriceStatus.ACTIVE.value, "charged at once"),
-    (PriceStatus.COMING_SOON.value, "announced, not charged"),
+    (PriceStatus.ACTIVE.value, mark("Now")),
+    (PriceStatus.COMING_SOON.value, mark("Planned: shown, not charged")),
 )
 
-_NO_COUNTRY: Final = "Choose a country of the list."
-_NO_PRICE: Final = "Write it in US dollars with at most four decimals, as in 0.0190."
+_NO_COUNTRY: Final = mark("Choose a country from the list.")
+_NO_PRICE: Final = mark("Enter a price in US dollars with at most four decimals, for example 0.019.")
 
 
 def _check_country(text: str) -> str | None:
     is_code = len(text) == 2 and text.isascii() and text.isalpha()  # noqa: PLR2004 - ISO 3166
-    return None if is_code else "Write the two letters of the country, as in ZM."
+    return None if is_code else _("Enter the two letters of the country code, for example ZM.")
 
 
 def _check_calling_code(text: str) -> str | None:
     code = text.removeprefix("+")
     is_code = code.isascii() and code.isdigit() and 1 <= len(code) <= 4 and code[0] != "0"  # noqa: PLR2004 - E.164
-    return None if is_code else "Write one to four digits, as in 260."
+    return None if is_code else _("Enter a calling code of one to four digits, for example 260.")
 
 
 def _check_lengths(text: str) -> str | None:
-    fault = "Write how many digits follow the calling code, as in 9, or 8, 9."
+    fault = _("Enter how many digits follow the calling code, for example 9, or 8, 9.")
     return None if _read_lengths(text) else fault
 
 
@@ -66,7 +67,7 @@ class DestinationForm(Form):
 class PriceForm(Form):
     country = TextField(cut=TYPED_MAX)
     price = Amount(fault=_NO_PRICE, is_needed=True)
-    status = Choice(dict(STATUSES), "Choose one of the two.", cut=TYPED_MAX)
+    status = Choice(dict(STATUSES), mark("Choose when the price takes effect."), cut=TYPED_MAX)
     confirmed = Flag(value="yes", is_secret=True)
 
 
@@ -81,9 +82,9 @@ def _read_moment(text: str) -> datetime | None:
 def _check_moment(text: str) -> str | None:
     moment = _read_moment(text)
     if moment is None:
-        return "Write a day and a time, as in 2030-01-31T06:00."
+        return _("Enter a date and time, for example 2030-01-31T06:00.")
     is_past = moment <= datetime.now(LOCAL)
-    return "This moment has passed; choose a later one, or set the price now." if is_past else None
+    return _("This time has passed. Choose a later time, or set the price now.") if is_past else None
 
 
 class ScheduleForm(Form):
@@ -119,7 +120,7 @@ async def show_prices(session: OperatorSession) -> Response:
         announced=_prices(tariff, PriceStatus.COMING_SOON),
         scheduled=scheduled,
         names=_names(tariff),
-        statuses=STATUSES,
+        statuses=[(status, _(words)) for status, words in STATUSES],
         done=DONE,
     )
 
@@ -138,7 +139,7 @@ async def add_destination(session: OperatorSession) -> Response:
     form = await DestinationForm.read(session.request)
     country = form.new_country.data.upper()
     if country in _names(await _tariff(session)):
-        form.faults["new_country"] = "This country is in the list already."
+        form.faults["new_country"] = _("This country is in the list already.")
     form.refuse_faults()
     added = Destination(
         country, form.calling_code.data.removeprefix("+"), form.name.data, _read_lengths(form.lengths.data)
@@ -161,14 +162,14 @@ async def set_price(session: OperatorSession) -> Response:
     form = await PriceForm.read(session.request)
     tariff = await _tariff(session)
     if form.country.data not in _names(tariff):
-        form.faults["country"] = _NO_COUNTRY
+        form.faults["country"] = _(_NO_COUNTRY)
     form.refuse_faults()
     assert form.price.data is not None
     price = Price(CHANNEL, form.country.data, form.price.data, PriceStatus(form.status.data))
     if not form.confirmed.data:
-        counts, button = "from the next call on", "Set it"
+        counts, button = _("Now"), _("Set price")
         if price.status is PriceStatus.COMING_SOON:
-            counts, button = "never: it is announced, not charged", "Announce it"
+            counts, button = _("Planned: shown, not charged"), _("Save planned price")
         return _confirm(session, tariff, price, counts, form, button)
     await actions.set_price(session.database, price, session.actor)
     return redirect(PRICES + ("?done=set" if price.status is PriceStatus.ACTIVE else "?done=announced"))
@@ -180,14 +181,14 @@ async def schedule(session: OperatorSession) -> Response:
     tariff = await _tariff(session)
     from_at = _read_moment(form.from_at.data)
     if form.later_country.data not in _names(tariff):
-        form.faults["later_country"] = _NO_COUNTRY
+        form.faults["later_country"] = _(_NO_COUNTRY)
     form.refuse_faults()
     assert form.later_price.data is not None
     assert from_at is not None
     price = Price(CHANNEL, form.later_country.data, form.later_price.data, PriceStatus.ACTIVE)
     if not form.confirmed.data:
-        counts = f"from {write_moment(from_at)} (UTC+02:00) on"
-        return _confirm(session, tariff, price, counts, form, "Schedule it")
+        counts = _("{moment} (UTC+02:00)").format(moment=write_moment(from_at))
+        return _confirm(session, tariff, price, counts, form, _("Schedule price"))
     with form.blame("from_at"):
         await schedule_price(
             session.database,
@@ -206,12 +207,12 @@ def _confirm(
     active = _prices(tariff, PriceStatus.ACTIVE).get(price.country)
     return session.page(
         "confirm.html.jinja",
-        title="Is this price right?",
+        title=_("Check the price"),
         facts={
-            "Country": _names(tariff)[price.country],
-            "Charged now": "nothing: it cannot be sent to" if active is None else _a_segment(active),
-            "New price": _a_segment(price.price_usd),
-            "Counts": counts,
+            _("Country"): _names(tariff)[price.country],
+            _("Price now"): _("None: sending is off") if active is None else _a_segment(active),
+            _("New price"): _a_segment(price.price_usd),
+            _("Takes effect"): counts,
         },
         fields={**form.filled, "confirmed": "yes"},
         action=session.request.url.path,
@@ -221,7 +222,7 @@ def _confirm(
 
 
 def _a_segment(price: Decimal) -> str:
-    return f"{write_price(price)} a segment"
+    return _("{price} per segment").format(price=write_price(price))
 
 
 async def withdraw(session: OperatorSession) -> Response:
@@ -236,7 +237,7 @@ async def withdraw(session: OperatorSession) -> Response:
             actor=session.actor,
         )
     except (OperatorError, ValueError, OverflowError) as fault:
-        told = str(fault) if isinstance(fault, OperatorError) else "There is no such price to come."
+        told = str(fault) if isinstance(fault, OperatorError) else _("This price is not scheduled.")
         raise FormRefused({"": told}) from None
     return redirect(PRICES + "?done=withdrawn")
 

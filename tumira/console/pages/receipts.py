@@ -15,6 +15,7 @@ from starlette.routing import Route
 from tumira.console.session import OperatorSession, Services, page
 from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import MESSAGE, MessageId, read_id
+from tumira.core.translation import _, mark, ngettext
 from tumira.delivery import place_receipts, receipt_rules
 from tumira.delivery.place_receipts import NOTE_MAX, Candidate, mask
 from tumira.delivery.store import unmatched
@@ -22,7 +23,6 @@ from tumira.delivery.store.unmatched import LATEST, ListedReceipt
 from tumira.html import paging
 from tumira.html.forms import Form, FormRefused, TextField
 from tumira.html.guards import or_404
-from tumira.html.page import write_plural
 from tumira.html.redirect import redirect
 
 RECEIPTS: Final = "/operator/receipts"
@@ -32,18 +32,17 @@ COUNT_MAX: Final = 10_000
 PATTERN_MIN: Final = 2
 
 DONE: Final = {
-    "matched": "The receipt is matched, and its message settled as it says.",
-    "dismissed": "The receipt is dismissed.",
+    "matched": mark("Receipt matched. The message now has its status."),
+    "dismissed": mark("Receipt dismissed."),
 }
-SETTLES_NOTHING: Final = "settles nothing yet"
-
-_UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 _CHOICE_PARTS: Final = 3
 
 
 class MatchForm(Form):
     segment = TextField(
-        lambda text: "Choose the message that the receipt is about." if _read_segment(text) is None else None
+        lambda text: (
+            _("Choose the message that this receipt is for.") if _read_segment(text) is None else None
+        )
     )
     note = TextField()
 
@@ -70,7 +69,7 @@ async def show_receipts(session: OperatorSession) -> Response:
         "receipts.html.jinja",
         rows=rows,
         patterns=_patterns(rows),
-        count=f"more than {COUNT_MAX:,}" if count >= COUNT_MAX else f"{count:,}",
+        count=_("more than {most}").format(most=f"{COUNT_MAX:,}") if count >= COUNT_MAX else f"{count:,}",
         is_latest=before == LATEST,
         older=None if last is None else f"{RECEIPTS}?before={last.id}",
         done=DONE,
@@ -85,30 +84,34 @@ def _writers() -> Mapping[str, Any]:
         "age": lambda since, until: write_age((until - since).total_seconds()),
         "mask": mask,
         "settles": lambda receipt: (
-            receipt_rules.receipt_result(receipt.state, receipt.error).status or SETTLES_NOTHING
+            receipt_rules.receipt_result(receipt.state, receipt.error).status or _("not final")
         ),
         "words": _words,
     }
 
 
 def _words(candidate: Candidate) -> str:
-    """Say what would have to be so, as the end of “would match msg_…”."""
+    """Say what keeps a receipt from its message."""
     if not candidate.is_open:
-        return f"but that has ended as {candidate.segment.status}, so nothing follows from it"
+        return _("has already ended as {status}, so it cannot change").format(status=candidate.segment.status)
     if not candidate.conditions:
-        return "by itself, at the next try"
-    return "if " + ", and ".join(candidate.conditions)
+        return _("will match at the next attempt")
+    return _("would match if {conditions}").format(conditions=_conditions(candidate))
+
+
+def _conditions(candidate: Candidate) -> str:
+    return _(" and ").join(candidate.conditions)
 
 
 def _patterns(
     rows: Sequence[tuple[ListedReceipt, Sequence[Candidate]]],
 ) -> Sequence[tuple[str, str, int]]:
-    """Return carrier, words and count of what is the same about several receipts.
+    """Return carrier, conditions and count of what is the same about several receipts.
 
     A carrier that spells ids its own way always does.
     """
     counts = Counter(
-        (kept.carrier, _words(candidates[0]))
+        (kept.carrier, _conditions(candidates[0]))
         for kept, candidates in rows
         if candidates and candidates[0].is_alike and candidates[0].is_open and candidates[0].conditions
     )
@@ -117,10 +120,18 @@ def _patterns(
 
 def write_age(seconds: float) -> str:
     """Write how long something took, in its largest whole unit."""
-    for unit_s, name in _UNITS:
-        if seconds >= unit_s:
-            return write_plural(int(seconds // unit_s), name)
-    return "less than a second"
+    whole = int(seconds)
+    if n := whole // 86_400:
+        text = ngettext("{n} day", "{n} days", n)
+    elif n := whole // 3_600:
+        text = ngettext("{n} hour", "{n} hours", n)
+    elif n := whole // 60:
+        text = ngettext("{n} minute", "{n} minutes", n)
+    elif n := whole:
+        text = ngettext("{n} second", "{n} seconds", n)
+    else:
+        return _("less than a second")
+    return text.format(n=f"{n:,}")
 
 
 async def show_receipt(session: OperatorSession) -> Response:

@@ -8,13 +8,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.console.session import HOME, SIGN_IN, Services
+from tumira.core.translation import _, mark
 from tumira.html import qr_code
 from tumira.html.forms import TYPED_MAX, Faults, Form, Secret, TextField
 from tumira.html.redirect import redirect
 from tumira.html.sign_in import SignInPages, begin_session, browser_of, public, too_often
 from tumira.identity import totp
 from tumira.identity.operators import SetUpCompleted, complete_set_up
-from tumira.identity.person_rules import check_password
+from tumira.identity.person_rules import PASSWORD_MIN, check_password
 from tumira.identity.principal import PrincipalKind
 from tumira.identity.send_codes import hash_token
 from tumira.identity.sign_in import SecondFactorRequired, SignUpUnfinished, TooManyAttempts
@@ -26,8 +27,8 @@ CODE: Final = SIGN_IN + "/code"
 SET_UP: Final = HOME + "/set-up"
 SIGN_OUT: Final = HOME + "/sign-out"
 
-WRONG: Final = "This number and password do not belong together, or the password is too old."
-WRONG_CODE: Final = "Your device does not show this code now, or it was used before. Enter the next one."
+WRONG: Final = mark("Wrong phone number or password, or the one-time password has expired.")
+WRONG_CODE: Final = mark("Wrong code. Enter the code that your authenticator app shows now.")
 
 
 class OperatorSignIn(SignInPages[Services, SignedInOperator]):
@@ -88,6 +89,7 @@ async def _page(services: Services, request: Request, faults: Faults, status: in
         secret=totp.write_secret(factor.secret),
         uri=uri,
         picture=await qr_code.draw(uri, secret=True),
+        password_min=PASSWORD_MIN,
         faults=faults,
     )
 
@@ -116,4 +118,4 @@ async def set_up(services: Services, request: Request) -> Response:
         return begin_session(services, response, result.signed_in)
     if isinstance(result, TooManyAttempts):
         return await _page(services, request, {"code": too_often(result)}, 429)
-    return await _page(services, request, {"code": WRONG_CODE}, 422)
+    return await _page(services, request, {"code": _(WRONG_CODE)}, 422)

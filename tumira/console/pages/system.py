@@ -15,6 +15,7 @@ from tumira import VERSION
 from tumira.console.session import OperatorSession, Services, page
 from tumira.core.errors import OperatorError
 from tumira.core.ids import OPERATOR, OperatorId
+from tumira.core.translation import _, mark
 from tumira.html.forms import TYPED_MAX, Choice, Form, FormRefused, TextField, read_path_id
 from tumira.html.guards import or_404
 from tumira.html.redirect import redirect
@@ -38,17 +39,18 @@ WORKER_LATE: Final = timedelta(seconds=10)
 WEB_LATE: Final = timedelta(seconds=90)
 
 DONE: Final = {
-    "asked": "An audit is asked for. A worker begins it within seconds, and it may take minutes.",
-    "waiting": "An audit is waiting or under way already.",
-    "removed": "The operator is removed. Their sessions have ended.",
+    "asked": mark("Audit requested. A worker starts it within seconds; it may take minutes."),
+    "waiting": mark("An audit is already waiting or running."),
+    "removed": mark("Operator removed and signed out everywhere."),
 }
 ROLES: Final = (
-    (Role.VIEWER.value, "Viewer: changes nothing"),
-    (Role.ADMIN.value, "Admin: may change all"),
+    (Role.VIEWER.value, mark("Viewer: can see everything, change nothing")),
+    (Role.ADMIN.value, mark("Admin: can change everything")),
 )
+ROLE_NAMES: Final = {Role.VIEWER: mark("Viewer"), Role.ADMIN: mark("Admin")}
 PROMISES: Final = {check.name: check.promise for check in CHECKS}
 
-_NO_OPERATOR: Final = "There is no such operator"
+_NO_OPERATOR: Final = mark("This operator does not exist")
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 _THOUSAND: Final = 1000
 _HUNDRED: Final = 100
@@ -57,7 +59,7 @@ _HUNDRED: Final = 100
 class OperatorForm(Form):
     name = TextField(check_name, clean=clean_name)
     phone = TextField(cut=TYPED_MAX)
-    role = Choice(dict(ROLES), "Choose one of the two.")
+    role = Choice(dict(ROLES), mark("Choose a role."))
 
 
 def routes(services: Services) -> Sequence[Route]:
@@ -99,7 +101,8 @@ async def show_system(session: OperatorSession, given: tuple[str, str] | None = 
         write_rows=lambda rows: "\n".join(json.dumps(row, ensure_ascii=False) for row in rows),
         self_id=session.operator.operator_id,
         hours=int(operator_access.ONE_TIME_FOR.total_seconds()) // 3600,
-        roles=ROLES,
+        roles=[(role, _(words)) for role, words in ROLES],
+        role_names=ROLE_NAMES,
         given=given,
         done=DONE,
     )
@@ -155,7 +158,7 @@ async def _operator(session: OperatorSession) -> Operator:
     """Return the operator to change; not oneself, because a slip would lock the operator out."""
     operator_id = read_path_id(session.request, OPERATOR, _NO_OPERATOR)
     if operator_id == session.operator.operator_id:
-        raise HTTPException(409, "You cannot do this to yourself: ask another admin")
+        raise HTTPException(409, _("You cannot reset or remove yourself. Ask another admin"))
     async with session.database.connection() as connection:
         found = await operators.find(connection, OperatorId(operator_id))
     return or_404(found, _NO_OPERATOR)

@@ -1,4 +1,4 @@
-"""Traffic of all accounts: now, and in the last thirty days."""
+"""Traffic of all accounts: now, in the last 24 hours, and in the last thirty days."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,9 +9,12 @@ from typing import Any, Final
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.console import hourly_charts
 from tumira.console.session import OperatorSession, Services, page
 from tumira.core import histogram
 from tumira.core.days import local_day
+from tumira.core.translation import _, mark
+from tumira.delivery.store import hourly
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.latency import EndCount, SubmissionCount
 from tumira.delivery.store.queue import BULK, SMALL
@@ -25,10 +28,9 @@ TRAFFIC: Final = "/operator/traffic"
 NOW: Final = TRAFFIC + "/now"
 LATELY: Final = timedelta(minutes=10)
 HOUR: Final = timedelta(hours=1)
-LANES: Final = {SMALL: "Up to 10 recipients", BULK: "Bulk"}
+LANES: Final = {SMALL: mark("Up to 10 recipients"), BULK: mark("More than 10")}
 PERCENTS: Final = (50, 95, 99)
 
-_LOST: Final = frozenset({"failed", "undelivered", "expired"})
 _MS: Final = 1000
 
 Counted = Accepted | SubmissionCount | EndCount
@@ -54,7 +56,7 @@ class Flow:
             self.submitted += count
         elif counted.outcome == "delivered":
             self.delivered += count
-        elif counted.outcome in _LOST:
+        elif counted.outcome in hourly_charts.LOST:
             self.failed += count
 
 
@@ -67,16 +69,45 @@ async def show_now(session: OperatorSession) -> Response:
 
 
 async def show_traffic(session: OperatorSession) -> Response:
-    today = local_day(datetime.now(UTC))
+    now = datetime.now(UTC)
+    today = local_day(now)
+    hours = hourly_charts.last_hours(now)
     async with session.database.connection() as connection:
         ended = await totals.days(connection, today - timedelta(days=chart.DAYS - 1), today)
         under_way = await totals.under_way_by_day(connection)
+        accepted = await totals.accepted_by_hour(connection, hours, now)
+        times = await hourly.list_submission_times(connection, hours[0])
+        outcomes = await hourly.list_outcomes(connection, hours[0])
+    reasons = _("Failed messages by reason")
     by_country: dict[str, list[Day]] = {}
     for day in ended:
         by_country.setdefault(day.country, []).append(day)
     return session.page(
         "traffic.html.jinja",
-        chart=chart.bars(chart.add_up(ended, under_way), today),
+        window=hourly_charts.describe(hours),
+        # Id, title, chart, and what is said where there is nothing to draw.
+        hourly=[
+            (
+                "messages",
+                _("Messages per hour"),
+                hourly_charts.draw_messages(hours, outcomes, [one.count for one in accepted]),
+                _("No messages in this time."),
+            ),
+            (
+                "times",
+                _("Time from acceptance to submission"),
+                hourly_charts.draw_latencies(hours, times),
+                _("No messages were submitted in this time."),
+            ),
+            (
+                "reasons",
+                reasons,
+                hourly_charts.draw_errors(hours, outcomes, hourly_charts.is_reason, reasons),
+                _("No messages failed in this time."),
+            ),
+        ],
+        is_estimate=any(one.is_estimate for one in accepted),
+        month=chart.bars(chart.add_up(ended, under_way), today),
         months=by_country,
         rate=chart.rate,
         now_path=NOW,
@@ -97,30 +128,31 @@ async def _now(session: OperatorSession) -> Mapping[str, Any]:
     counted: Sequence[Counted] = (*accepted, *submissions, *ends)
     now_ms = int(now.timestamp() * _MS)
     return {
-        # Name, key, begin, and the flows and times that the columns `lately` and `count` say.
+        # Key, begin, and the flows and times that the columns `lately` and `count` say.
         "windows": [
-            (name, key, begin, _flows(counted, names, column), _lane_times(submissions, column))
-            for name, key, begin, column in (
-                ("Last 10 minutes", "lately", lately, "lately"),
-                ("Last hour", "hour", since, "count"),
-            )
+            (key, begin, _flows(counted, names, column), _lane_times(submissions, column))
+            for key, begin, column in (("lately", lately, "lately"), ("hour", since, "count"))
         ],
         "stands": stands,
         "elsewhere": elsewhere,
         "names": names,
         "lanes": LANES,
-        "bounded": lambda count: f"{count:,} or more" if count >= WAITING_MAX else f"{count:,}",
+        "bounded": _write_bounded,
         "age": lambda oldest_ms: histogram.write_ms(max(0, now_ms - oldest_ms)),
         "at": now,
         "percents": PERCENTS,
     }
 
 
+def _write_bounded(count: int) -> str:
+    return _("{count} or more").format(count=f"{count:,}") if count >= WAITING_MAX else f"{count:,}"
+
+
 def _flows(counted: Sequence[Counted], names: Mapping[str, str], column: str) -> Sequence[Flow]:
     """Return what came in and went out in one window, by country, and all of it if there are several."""
     countries = sorted({one.country for one in counted if getattr(one, column)})
     flows = {country: Flow(names.get(country, country)) for country in countries}
-    every = Flow("All")
+    every = Flow(_("All"))
     for one in counted:
         if one.country in flows:
             flows[one.country].add(one, column)

@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from tumira.console.session import OperatorSession, Services, page
 from tumira.core.ids import ENDPOINT, EndpointId, first_id, read_id, write_id
+from tumira.core.translation import _, mark, ngettext
 from tumira.html import paging
 from tumira.html.forms import Choice, Flag, Form, FormRefused, read_path_id
 from tumira.html.redirect import redirect
@@ -31,23 +32,23 @@ WEBHOOKS: Final = "/operator/webhooks"
 PAGE: Final = 25
 
 DONE: Final = {
-    "enabled": "The endpoint is active. Waiting events are being sent.",
-    "enabled-from-now": "The endpoint is active. It gets events from now on.",
-    "nothing": "Nothing failed in that time, so nothing is sent again.",
+    "enabled": mark("The endpoint is active. Waiting events are being sent."),
+    "enabled-from-now": mark("The endpoint is active. It gets new events only."),
+    "nothing": mark("No events failed in that time, so none are resent."),
 }
 TITLES: Final[Mapping[ProblemKind, tuple[str, str]]] = {
-    ProblemKind.FAILING: ("failing", "failed"),
-    ProblemKind.BEHIND: ("far behind", "unconfirmed"),
-    ProblemKind.DISABLED: ("disabled", "expired"),
+    ProblemKind.FAILING: (mark("Failing"), "failed"),
+    ProblemKind.BEHIND: (mark("Far behind"), "unconfirmed"),
+    ProblemKind.DISABLED: (mark("Disabled"), "expired"),
 }
 PERIODS: Final[Mapping[str, timedelta]] = {
-    "1 hour": timedelta(hours=1),
-    "1 day": timedelta(days=1),
-    "3 days": timedelta(days=3),
-    f"{REPLAYABLE.days} days": REPLAYABLE,
+    mark("1 hour"): timedelta(hours=1),
+    mark("1 day"): timedelta(days=1),
+    mark("3 days"): timedelta(days=3),
+    mark("30 days"): REPLAYABLE,
 }
 
-_GONE: Final = "There is no such endpoint"
+_GONE: Final = mark("This endpoint does not exist")
 # Kind, microseconds since 1970, and the endpoint.
 _CURSOR: Final = re.compile(r"([0-2])\.([0-9]{1,16})\.(end_[0-9a-z]{26})")
 _COUNT: Final = re.compile("[0-9]{1,6}")
@@ -58,7 +59,7 @@ class EnableForm(Form):
 
 
 class ReplayPeriodForm(Form):
-    period = Choice(PERIODS, "Choose of which time events are sent again.")
+    period = Choice(PERIODS, mark("Choose a period."))
 
 
 def routes(services: Services) -> Sequence[Route]:
@@ -92,9 +93,12 @@ async def show_endpoints(session: OperatorSession) -> Response:
 def _done(asked: Mapping[str, str]) -> str | None:
     count = asked.get("replayed", "")
     if _COUNT.fullmatch(count):
-        most = ", the most at a time" if int(count) >= FAILED_MAX else ""
-        return f"Events that are sent again: {int(count):,}{most}."
-    return DONE.get(asked.get("done", ""))
+        number = int(count)
+        text = ngettext("{count} event is being resent.", "{count} events are being resent.", number)
+        more = " " + _("That is the most at a time.") if number >= FAILED_MAX else ""
+        return text.format(count=f"{number:,}") + more
+    text = DONE.get(asked.get("done", ""), "")
+    return _(text) if text else None
 
 
 def _write_cursor(cursor: UnhealthyCursor) -> str:
@@ -138,7 +142,7 @@ def _refusing() -> Iterator[None]:
     try:
         yield
     except NoEndpointError:
-        raise HTTPException(404, _GONE) from None
+        raise HTTPException(404, _(_GONE)) from None
     except EndpointError as error:
         raise FormRefused({"": error.plain}) from None
 
