@@ -106,13 +106,11 @@ def test_without_messages_there_is_only_the_line_at_zero(days: Sequence[DayTotal
     assert plot.summary == "No messages in the last 30 days."
 
 
-def test_days_go_from_the_oldest_to_today_with_a_name_every_week() -> None:
+def test_days_go_from_the_oldest_to_today_with_a_name_every_ten_days() -> None:
     plot = bars([DayTotals(TODAY - timedelta(days=29), 1), DayTotals(TODAY + timedelta(days=1), 7)], TODAY)
     assert plot.labels == [
-        ("5%", "19 Oct", "middle"),
-        ("28.3%", "26 Oct", "middle"),
-        ("51.7%", "2 Nov", "middle"),
-        ("75%", "9 Nov", "middle"),
+        ("31.7%", "27 Oct", "middle"),
+        ("65%", "6 Nov", "middle"),
         ("100%", "16 Nov", "end"),
     ]
     assert tick_labels(plot) == ["0", "1"]

@@ -17,7 +17,7 @@ KINDS: Final = {
     "waiting": mark("In progress"),
 }
 
-_LABEL_EVERY: Final = 7
+_LABEL_EVERY: Final = 10
 _PER_MILLE: Final = 1000
 
 

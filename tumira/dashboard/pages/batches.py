@@ -36,7 +36,7 @@ BATCHES: Final = "/dashboard/batches"
 MESSAGES: Final = "/dashboard/messages"
 
 PAGE: Final = 25
-MESSAGES_PAGE: Final = 100
+MESSAGES_PAGE: Final = 50
 
 # What carriers report before a message has ended.
 ON_ITS_WAY: Final = frozenset({"ENROUTE", "ACCEPTD", "UNKNOWN"})

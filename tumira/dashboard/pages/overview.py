@@ -35,6 +35,7 @@ from tumira.webhooks.manage import ENDPOINTS_MAX
 HIDE_STEPS: Final = HOME + "/hide-steps"
 LATEST: Final = 5
 STOPPED_MAX: Final = 3
+URL_SHOWN: Final = 60
 _YEAR_S: Final = 365 * 24 * 3600
 
 WHY: Final = {
@@ -139,8 +140,13 @@ async def _list_alerts(
         trouble = _trouble(endpoint)
         if trouble is not None:
             path = f"/dashboard/webhooks/{write_id(ENDPOINT, endpoint.id)}"
-            alerts.append(Alert(_(trouble).format(url=endpoint.url), path, _("See details")))
+            url = _shorten(endpoint.url)
+            alerts.append(Alert(_(trouble).format(url=url), path, _("See details")))
     return alerts
+
+
+def _shorten(url: str) -> str:
+    return url if len(url) <= URL_SHOWN else url[: URL_SHOWN - 1] + "…"
 
 
 def _trouble(endpoint: Endpoint) -> str | None:
