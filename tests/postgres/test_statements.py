@@ -30,7 +30,7 @@ from tumira.postgres import partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS, PLANNED_ONCE
 from tumira.postgres.statement import Statement
-from tumira.sending import batches, daily_totals, insert, lookups, recipients
+from tumira.sending import batch_messages, batches, daily_totals, insert, lookups, recipients
 from tumira.sending import search as search_batches
 from tumira.topups import lists as top_up_lists
 from tumira.topups import store as top_ups
@@ -733,6 +733,11 @@ async def check_batches(archived: Connection, when: str) -> None:
         weeks = [place for place in scans(found) if place != ("upload_chunks", "Index Scan")]
         assert len(weeks) == 1, when
         assert rows_read(found, table) == 1, (statement.text, when)
+    listed = values | batch_messages._bounds(ids)
+    for statement in (batch_messages.SQL_COUNT_EACH, batch_messages.SQL_LIST_OF_BATCHES):
+        found = await generic_plan(archived, statement, listed)
+        assert rows_read(found, "messages") == len(ids), (statement.text, when)
+        assert "Seq Scan" not in dict(scans(found)).values(), when
 
 
 # Of twenty accounts one has half of all movements, of which one in 500 is by hand, and a mark at every
