@@ -11,12 +11,9 @@ from scripts.metrics_list import metrics_page
 from tumira.api.docs.errors import ADVICE, FIELD_CODES, RECIPIENT_CODES
 from tumira.api.docs.examples import example_refusal
 from tumira.api.docs.openapi import document
-from tumira.api.docs.page import reference_page
 from tumira.core.errors import Refusal, all_refusals
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
-
-_STYLESHEETS: Final = ("../tumira/html/static/base.css", "../tumira/api/docs/reference.css")
 
 _OPENING: Final = """\
 # Errors
@@ -33,8 +30,6 @@ def generated() -> Mapping[str, str]:
     """Return what each generated file should hold."""
     return {
         "openapi.json": document().decode(),
-        # The page that is served, but for the addresses: here they lead to the files in the repository.
-        "reference.html": reference_page(_STYLESHEETS, "openapi.json"),
         "errors.md": errors_page(),
         "metrics.md": metrics_page(),
     }

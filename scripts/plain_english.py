@@ -19,9 +19,7 @@ COLUMNS_MAX: Final = 100
 NEW_LINE: Final = "\n"
 
 # Written by `make docs` from the code, whose texts are checked where they stand.
-_GENERATED: Final = frozenset(
-    {"docs/errors.md", "docs/metrics.md", "docs/openapi.json", "docs/reference.html"}
-)
+_GENERATED: Final = frozenset({"docs/errors.md", "docs/metrics.md", "docs/openapi.json"})
 # A first sentence that asks, or a last one. Code in backticks may hold a question mark.
 _QUESTION: Final = re.compile(r"\A[^`\n]*\?(?=\s|\Z)|\?\s*\Z")
 # A file in inline code with its folder, from the top or from `tumira/`; and a link to a file.

@@ -23,7 +23,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "message.refunded": "The message's cost was given back.",
     "batch.completed": "Every message of the batch is final.",
     "balance.low": "The balance fell below the account's threshold.",
-    "webhook.test": "Somebody asked for a test of the endpoint.",
+    "webhook.test": "A test of the endpoint was requested.",
 }
 EVENT_TYPES: Final = tuple(MEANINGS)
 

@@ -18,14 +18,14 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from structlog.contextvars import bind_contextvars
 
 from tumira import VERSION, server
 from tumira.api.app import Api, request_id
 from tumira.api.docs.openapi import document
-from tumira.api.docs.page import STYLESHEET_PATH, reference_page, stylesheet
+from tumira.api.docs.pages import DocsPages, SimulatedNumber
 from tumira.api.envelope import HTTPS_ONLY, NO_SNIFFING
 from tumira.console.app import Console
 from tumira.content.classifier import classify
@@ -48,6 +48,7 @@ from tumira.postgres import migrate, nodes
 from tumira.postgres.pool import PLANNED_ONCE, Database
 from tumira.runtime import is_ready, known_problems
 from tumira.simulator.handsets import directory_in
+from tumira.simulator.numbers import OUTCOMES
 from tumira.simulator.pages import SimulatorPages
 
 # Below this, a compressed answer is hardly smaller.
@@ -58,6 +59,7 @@ NO_PAYMENTS: Final = Payments()
 FACES: Final = frozenset(
     {"dashboard", "operator", "hooks", "simulator", "docs", "metrics", "healthz", "readyz"}
 )
+TEST_NUMBERS: Final = [SimulatedNumber(one.ending, one.what_happens, one.status) for one in OUTCOMES]
 HEARTBEAT_S: Final = 30
 FORGET_S: Final = 2
 
@@ -106,10 +108,10 @@ class Web:
             mail_is_set_up=mail_is_set_up,
         )
         console = Console(database, public_url=public_url, payments=payments, data_dir=data_dir)
+        docs = DocsPages(database, public_url, TEST_NUMBERS, support)
         self._pages = Starlette(
             routes=[
-                Route("/docs", _reference),
-                Route(STYLESHEET_PATH, _stylesheet),
+                *docs.routes(),
                 Route("/healthz", _alive),
                 Route("/readyz", self._ready),
                 Route("/metrics", self._metrics),
@@ -117,7 +119,7 @@ class Web:
                 *dashboard.routes(),
                 *console.routes(),
                 *hooks.routes(database, payments),
-                asset_route(dashboard.assets, console.assets),
+                asset_route(dashboard.assets, console.assets, docs.assets),
             ],
             middleware=[Middleware(GZipMiddleware, minimum_size=COMPRESSED_MIN, compresslevel=6)],
             # A fault of ours is also logged by whoever serves us; a database that is away is none.
@@ -206,22 +208,6 @@ def _named_and_counted(path: str, identifier: str, send: Send, *, is_https: bool
 
 # What the server as a whole can do; nobody needs to know, but HTTP has the question.
 _OPTIONS: Final = Response(status_code=204, headers={"Allow": "GET, HEAD, POST, OPTIONS"})
-
-
-async def _reference(_request: Request) -> Response:
-    return HTMLResponse(
-        reference_page(),
-        headers={
-            "Content-Security-Policy": "default-src 'none'; style-src 'self'; base-uri 'none'; "
-            "form-action 'none'; frame-ancestors 'none'",
-            "X-Content-Type-Options": "nosniff",
-            "Referrer-Policy": "no-referrer",
-        },
-    )
-
-
-async def _stylesheet(_request: Request) -> Response:
-    return Response(stylesheet(), media_type="text/css", headers={"X-Content-Type-Options": "nosniff"})
 
 
 async def _alive(_request: Request) -> Response:

@@ -38,8 +38,8 @@ from tumira.web import Web
 
 FIRST_VISIT_MAX: Final = 25_000
 NEXT_VISIT_MAX: Final = 20_000
-# The page that counts and prices while a customer types, and the reference, which is one long page.
-HEAVIER: Final = {"/dashboard/compose": 30_000, "/docs": 30_000}
+# The page that counts and prices while a customer types.
+HEAVIER: Final = {"/dashboard/compose": 30_000}
 SHIFT_MAX: Final = 0.01
 
 # Routes whose pages stand behind a cookie of their own, or show another page; journeys check those.
@@ -49,13 +49,14 @@ ELSEWHERE: Final = {
     "/operator/set-up",
     "/dashboard/compose/confirm",
 }
-NO_PAGES: Final = ("/healthz", "/readyz", "/metrics", "/static/", "/hooks/", "/docs/")
+NO_PAGES: Final = ("/healthz", "/readyz", "/metrics", "/static/", "/hooks/")
 PUBLIC: Final = (
     "/",
     "/contact",
     "/terms",
     "/privacy",
     "/docs",
+    "/docs/reference",
     "/content-policy",
     "/nothing-here",
     "/dashboard/sign-up",
@@ -132,7 +133,7 @@ CONSOLE: Final = (
 
 # The reference, which takes longer than all others together, and other states of pages that are in the list.
 SELDOM: Final = {
-    "/docs",
+    "/docs/reference",
     "/dashboard/webhooks/{paused}",
     "/dashboard/webhooks/{gone}",
     "/dashboard/top-up?amount=1",

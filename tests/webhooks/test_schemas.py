@@ -11,11 +11,11 @@ from typing import Any, Final
 import pytest
 
 from scripts.generate_docs import DOCS
+from tests.api.test_docs_pages import render
 from tests.api.test_openapi import ROOT, resolve, validator
-from tests.api.test_reference_page import Page
 from tests.webhooks.test_payload import COMPLETED, LATER, event
 from tumira.api.docs.events import ANSWERS, HEADERS, schema_name
-from tumira.api.docs.page import reference_page
+from tumira.api.docs.pages import REFERENCE
 from tumira.cli.webhooks import webhook
 from tumira.events import EVENT_TYPES, MEANINGS
 from tumira.sending.lifecycle import LATE_RECEIPT_WAIT
@@ -105,10 +105,11 @@ def test_no_operation_has_the_name_of_another() -> None:
 
 
 def test_every_event_is_on_the_reference_page() -> None:
-    page = Page(reference_page())
+    page = render("reference")
+    guide_page = render("guide")
     for type_ in EVENT_TYPES:
         assert type_ in page.ids
-        assert ("a", f"#{type_}") in page.addresses
+        assert ("a", f"{REFERENCE}#{type_}") in guide_page.addresses
         for example in content(type_)["examples"].values():
             assert json.dumps(example["value"], indent=2, ensure_ascii=False) in page.text
     for name in HEADERS:

@@ -21,9 +21,9 @@ from tumira.sending.lifecycle import BATCH_STATUSES, FAILURE_REASONS, MESSAGE_ST
 from tumira.sending.lookups import IDEMPOTENCY_HOURS
 
 TAGS: Final = {
-    "Messages": "Send texts and follow what became of them.",
-    "Account": "What the account can spend, and what sending costs.",
-    "Webhooks": "What we call you for; you do not call these.",
+    "Messages": "Send messages and look up their status.",
+    "Account": "The balance of the account, and the price list.",
+    "Webhooks": "Events that we send to your endpoint. You do not call these.",
 }
 
 _ANY_CALL: Final = (
@@ -78,32 +78,31 @@ class Operation:
 OPERATIONS: Final = {
     "sendMessages": Operation(
         "Messages",
-        "One call makes one batch: one debit, one `batch_id`, one message for each recipient. A 202 is given "
-        "when all of it is on disk.\n\n"
-        "Numbers that cannot be sent to are listed in `rejected` and not billed; the rest of the batch "
-        "proceeds. A call of which every number is rejected is still answered 202, with `accepted` 0 and "
-        "a cost of `0.0000`.\n\n"
-        "Marketing is not carried: a text that is judged promotional is refused with `CONTENT_REJECTED`, and "
-        "nothing is sent or debited.\n\n"
-        "With `dry_run` the answer is 200 and says what the live call would cost. It stores nothing, does "
-        "not look at the balance, and ignores a well-formed `Idempotency-Key`.",
+        "Each call creates one batch: one debit, one `batch_id`, and one message for each recipient. The 202 "
+        "comes when all of it is stored on disk.\n\n"
+        "Numbers that we cannot send to are listed in `rejected` and not billed; the others are sent. If all "
+        "numbers are rejected, the response is still a 202, with `accepted` 0 and a cost of `0.0000`.\n\n"
+        "We do not send marketing: a promotional text is refused with `CONTENT_REJECTED`, and nothing is "
+        "sent or billed.\n\n"
+        "With `dry_run` the response is a 200 with the price of the real call. Nothing is stored, the "
+        "balance is not checked, and a valid `Idempotency-Key` is ignored.",
         _SEND,
     ),
     "getMessage": Operation(
         "Messages",
-        "Says where one message stands. `failure_reason` and `refunded_at` are present only when set.",
+        "Returns the status of one message. `failure_reason` and `refunded_at` are present only when set.",
         _LOOKUP,
     ),
     "getBatch": Operation(
         "Messages",
-        "Says where a batch stands, with every recipient's outcome in the order in which they were given.",
+        "Returns the status of a batch and of the message to each recipient, in the order of the request.",
         _LOOKUP,
     ),
-    "getBalance": Operation("Account", "Says what the account can spend now.", _ANY_CALL),
+    "getBalance": Operation("Account", "Returns the balance that the account can spend now.", _ANY_CALL),
     "getPricing": Operation(
         "Account",
-        "Lists the price per segment for each channel and country. Entries with the status `coming_soon` are "
-        "announced and not yet charged.",
+        "Returns the price per segment for each channel and country. Entries with the status `coming_soon` "
+        "are planned and not charged yet.",
         _ANY_CALL,
     ),
 }
