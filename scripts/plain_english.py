@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from enum import Enum, auto
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -32,15 +33,23 @@ _MARKS: Final = frozenset({"_", "mark", "ngettext"})
 _DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+class Kind(Enum):
+    """What a text is; pages have banned phrasings of their own."""
+
+    DOCSTRING = auto()
+    PAGE = auto()
+    OTHER = auto()
+
+
 def main(arguments: list[str]) -> int:
     """Print what is wrong, one line each, and return the exit code."""
     found = 0
     for path in _files(arguments):
-        for line, text, is_docstring in _texts(path):
-            if is_docstring and _QUESTION.search(text):
+        for line, text, kind in _texts(path):
+            if kind is Kind.DOCSTRING and _QUESTION.search(text):
                 found += 1
                 print(f"{path}:{line}: a docstring is a statement, not a question")
-            for start, word, replacement in banned_words(text):
+            for start, word, replacement in banned_words(text, kind):
                 found += 1
                 print(f"{path}:{line + text.count(NEW_LINE, 0, start)}: “{word}”: {replacement}")
         for line in _long_lines(path):
@@ -54,18 +63,19 @@ def main(arguments: list[str]) -> int:
     return 1 if found else 0
 
 
-def banned_words(text: str) -> list[tuple[int, str, str]]:
+def banned_words(text: str, kind: Kind = Kind.PAGE) -> list[tuple[int, str, str]]:
     """Return each banned word of a text: where it begins, the word, and what to write instead."""
     return [
         (match.start(), match.group(), replacement)
-        for pattern, replacement in _banned()
+        for pattern, replacement in _banned(kind)
         for match in pattern.finditer(text)
     ]
 
 
 @cache
-def _banned() -> list[tuple[re.Pattern[str], str]]:
-    instead = tomllib.loads(WORDS.read_text(encoding="utf-8"))["instead"]
+def _banned(kind: Kind) -> list[tuple[re.Pattern[str], str]]:
+    words = tomllib.loads(WORDS.read_text(encoding="utf-8"))
+    instead = words["instead"] | (words["on_pages"] if kind is Kind.PAGE else {})
     return [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), text) for pattern, text in instead.items()]
 
 
@@ -77,29 +87,29 @@ def _files(arguments: list[str]) -> list[Path]:
     return [Path(name) for name in listed if name.endswith(kinds) and name not in _GENERATED]
 
 
-def _texts(path: Path) -> Iterator[tuple[int, str, bool]]:
-    """Yield the texts of a file: first line, text, and whether it is a docstring."""
+def _texts(path: Path) -> Iterator[tuple[int, str, Kind]]:
+    """Yield the texts of a file, each with its first line and its kind."""
     source = (ROOT / path).read_text(encoding="utf-8")
     if path.suffix == ".md":
-        yield 1, _prose(source), False
+        yield 1, _prose(source), Kind.OTHER
         return
     if path.suffix != ".py":
-        yield 1, source, False
+        yield 1, source, Kind.PAGE
         return
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, _DOCUMENTED) and (docstring := ast.get_docstring(node, clean=False)) is not None:
-            yield node.body[0].lineno, docstring, True
-        if isinstance(node, ast.Call) and _is_said(node.func):
+            yield node.body[0].lineno, docstring, Kind.DOCSTRING
+        if isinstance(node, ast.Call) and (kind := _said_by(node.func)) is not None:
             for argument in node.args:
                 if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                    yield argument.lineno, argument.value, False
+                    yield argument.lineno, argument.value, kind
 
 
-def _is_said(function: ast.expr) -> bool:
-    """Tell whether a call logs its argument, or marks it as a text of a page."""
+def _said_by(function: ast.expr) -> Kind | None:
+    """Return the kind of the texts that a function is called with, if it logs or marks them."""
     if isinstance(function, ast.Attribute):
-        return function.attr in _LOG_METHODS
-    return isinstance(function, ast.Name) and function.id in _MARKS
+        return Kind.OTHER if function.attr in _LOG_METHODS else None
+    return Kind.PAGE if isinstance(function, ast.Name) and function.id in _MARKS else None
 
 
 def _prose(source: str) -> str:
