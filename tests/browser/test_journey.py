@@ -54,6 +54,11 @@ def new_number() -> str:
     return f"+26377120{next(_numbers):04}"
 
 
+def dialled(number: str) -> str:
+    """Write a number as it is dialled in Zimbabwe."""
+    return f"0{number[4:6]} {number[6:9]} {number[9:]}"
+
+
 def go_to(page: Page, name: str) -> None:
     """Follow a link of the navigation, which is behind a button on a phone."""
     menu = page.get_by_role("button", name="Menu")
@@ -68,8 +73,7 @@ def begin(page: Page, phone: str, email: str = "") -> None:
     page.get_by_role("link", name="Sign up").click()
     page.get_by_label("Full name").fill("Tariro Moyo")
     page.get_by_label("Business name").fill("Moyo Stores")
-    # As it is dialled in Zimbabwe.
-    page.get_by_label("Phone number").fill(f"0{phone[4:6]} {phone[6:9]} {phone[9:]}")
+    page.get_by_label("Phone number").fill(dialled(phone))
     page.get_by_label("Email (optional)").fill(email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Create account").click()
@@ -122,7 +126,7 @@ def follow(page: Page, node: Node, recipient: str, *, javascript: bool) -> None:
     # The search is folded on a phone.
     if not page.get_by_label("Number").is_visible():
         page.get_by_text("Search", exact=True).first.click()
-    page.get_by_label("Number").fill(recipient)
+    page.get_by_label("Number").fill(dialled(recipient))
     page.get_by_role("button", name="Search").click()
     expect(page.locator("main")).to_contain_text("order-1042")
 
@@ -158,7 +162,7 @@ def test_from_the_front_page_to_a_delivered_message(
     trial = "Test mode: messages to South Africa and Zimbabwe go to a simulator"
     expect(page.get_by_text(trial)).to_be_visible()
     credit(node, phone, "5")
-    compose(page, f"{first}, {second};+27821230009\n+14155550100", javascript=javascript)
+    compose(page, f"{dialled(first)}, {second};+27821230009\n+14155550100", javascript=javascript)
     confirm(page)
     follow(page, node, second, javascript=javascript)
     go_to(page, "Overview")

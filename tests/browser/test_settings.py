@@ -25,7 +25,7 @@ def test_the_second_factor_is_set_up_and_asked_for(service: Service, open_page: 
     page = open_page(service.base, viewport=PHONE, javascript=False)
     bring_session(page, service.base, person.session)
     page.goto(SETTINGS)
-    page.get_by_role("link", name="Set it up").click()
+    page.get_by_role("link", name="Set up").click()
     page.get_by_label("Your password").fill(PASSWORD)
     page.get_by_role("button", name="Set up").click()
     inspect(page, "settings-factor-secret")
