@@ -47,7 +47,7 @@ def test_a_code_that_did_not_come_is_found(
     page = enter(full, open_page, viewport=viewport, javascript=javascript)
     expect(page.get_by_role("heading", name="Needs action")).to_be_visible()
     # By the keyboard alone.
-    page.get_by_label("Phone number, message ID or batch ID").focus()
+    page.get_by_label("Find a message").focus()
     page.keyboard.type("077 120 0003")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Messages to +263")).to_be_visible()

@@ -9,13 +9,24 @@ import pytest
 
 from tests.support.console.operators import ACTOR, changes_of, hidden, walk
 from tests.support.identity.customers import link, words
-from tests.support.identity.people import alert, at_once, goes_to, new_phone, sign_up
+from tests.support.identity.people import (
+    PASSWORD,
+    alert,
+    at_once,
+    code_to,
+    goes_to,
+    new_browser,
+    new_phone,
+    set_password,
+    sign_up,
+)
 from tests.support.processes.service import Caller, Service
 from tumira.accounts.store import SYSTEM
 from tumira.core.ids import ACCOUNT, write_id
 from tumira.identity import manage_accounts
 
 ACCOUNTS: Final = "/operator/accounts"
+NEW: Final = ACCOUNTS + "/new"
 NOTE: Final = "Paid in cash at the office"
 
 
@@ -58,6 +69,92 @@ def test_accounts_are_found_by_number_name_business_and_id(service: Service, adm
         {"phone": "z"},
     ):
         assert admin.get(ACCOUNTS, params=query).status_code == 200, query
+
+
+def new_account(admin: httpx.Client, **fields: str) -> dict[str, str]:
+    """Return the form of a new account, filled in."""
+    form = {"phone": new_phone(), "country": "ZA", "name": "Sipho Dube", "business": "Dube Taxis"}
+    return hidden(admin.get(NEW)) | form | fields
+
+
+def test_an_account_is_opened_once(service: Service, admin: httpx.Client) -> None:
+    phone = new_phone()
+    form = new_account(admin, phone=phone.replace("+27", "0"), balance="7.5", note=NOTE)
+    answers = at_once([lambda: admin.post(NEW, data=form)] * 4)
+    (row,) = service.sql("SELECT * FROM accounts WHERE phone = $1", phone)
+    one = f"{ACCOUNTS}/{write_id(ACCOUNT, row['id'])}"
+    assert {goes_to(answer) for answer in answers} == {f"{one}?done=opened"}
+    assert (row["name"], row["business"], row["balance"]) == ("Sipho Dube", "Dube Taxis", Decimal("7.5"))
+    moved = service.sql("SELECT note, actor FROM transfers WHERE account_id = $1", row["id"])
+    assert [tuple(one) for one in moved] == [(NOTE, ACTOR)]
+    (change,) = service.sql("SELECT * FROM operator_changes WHERE account_id = $1", row["id"])
+    assert (change["actor"], change["what"], change["detail"]) == (
+        ACTOR,
+        "account opened",
+        f"7.5000 USD: {NOTE}",
+    )
+    assert "The account is open." in words(admin.get(f"{one}?done=opened").text)
+    # The owner chooses a password.
+    owner = new_browser(service)
+    owner.post("/dashboard/forgotten", data={"phone": phone})
+    set_password(owner, code_to(service, phone), PASSWORD)
+    assert "Dube Taxis" in owner.get("/dashboard/settings").text
+
+
+def test_an_account_that_cannot_be_is_not_opened(
+    service: Service, admin: httpx.Client, viewer: httpx.Client, idle: Caller
+) -> None:
+    before = service.sql("SELECT count(*) FROM accounts")
+    (taken,) = service.sql("SELECT phone FROM accounts WHERE id = $1", idle.id)
+    for name, value, said in (
+        ("phone", "", "Enter a mobile number"),
+        ("phone", "0242000000", "Enter a mobile number"),
+        ("phone", "+447700900123", "Enter a mobile number"),
+        ("phone", taken["phone"], idle.account_id),
+        ("name", "", "name"),
+        ("business", "x" * 101, "at most"),
+        ("balance", "-1", "Enter an amount"),
+        ("balance", "5", "Enter a note"),
+        ("press", "prs_1", "open for too long"),
+    ):
+        refused = admin.post(NEW, data=new_account(admin) | {name: value})
+        assert (refused.status_code, said.lower() in alert(refused).lower()) == (422, True), (name, value)
+    assert "Only admins can open accounts." in viewer.get(NEW).text
+    assert service.sql("SELECT count(*) FROM accounts") == before
+
+
+def test_money_is_credited_by_the_phone_number(service: Service, admin: httpx.Client) -> None:
+    phone = new_phone()
+    sign_up(service, phone, name="Chipo Dube", business="Dube Bakery")
+    form = {"phone": phone.replace("+27", "0"), "amount": "2.5", "credit_note": NOTE}
+    asked = admin.post(f"{ACCOUNTS}/credit", data=form)
+    said = words(asked.text)
+    for part in ("Dube Bakery", "Chipo Dube", "Balance now US$0.00", "Balance after US$2.50", NOTE):
+        assert part in said, part
+    (row,) = service.sql("SELECT id FROM accounts WHERE phone = $1", phone)
+    confirm = f"{ACCOUNTS}/{write_id(ACCOUNT, row['id'])}/credit/confirm"
+    assert f'action="{confirm}"' in asked.text
+    for done in ("credit", "again"):
+        assert str(goes_to(admin.post(confirm, data=hidden(asked)))).endswith(f"done={done}")
+    (row,) = service.sql("SELECT balance FROM accounts WHERE phone = $1", phone)
+    assert row["balance"] == Decimal("2.5")
+    for name, value in (("phone", "+263771299999"), ("phone", ""), ("amount", "0"), ("credit_note", "")):
+        refused = admin.post(f"{ACCOUNTS}/credit", data=form | {name: value})
+        assert (refused.status_code, f'href="#{name}"' in refused.text) == (422, True), (name, value)
+        assert "<details open>" in refused.text
+
+
+def test_a_number_of_two_countries_needs_its_country_code(service: Service, admin: httpx.Client) -> None:
+    for code in ("+263", "+27"):
+        service.sql(
+            "INSERT INTO accounts (id, phone, name, business) VALUES (uuidv7(), $1, 'Two', $1)",
+            f"{code}771200077",
+        )
+    form = {"phone": "0771200077", "amount": "5", "credit_note": NOTE}
+    assert "Add the country code" in alert(admin.post(f"{ACCOUNTS}/credit", data=form))
+    asked = admin.post(f"{ACCOUNTS}/credit", data=form | {"phone": "+27 77 120 0077"})
+    assert "+27771200077" in asked.text
+    service.sql("DELETE FROM accounts WHERE name = 'Two'")
 
 
 def test_a_long_list_is_turned_page_by_page(service: Service, admin: httpx.Client) -> None:

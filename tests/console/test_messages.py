@@ -11,6 +11,7 @@ from tests.support.identity.customers import link, words
 from tests.support.identity.people import alert, count, goes_to, sign_up
 from tests.support.processes.service import Caller, Service
 from tumira.core.ids import BATCH, MESSAGE, BatchId, MessageId, write_id
+from tumira.sending.lifecycle import FAILURE_REASONS
 
 MESSAGES: Final = "/operator/messages"
 BATCHES: Final = MESSAGES + "/batches"
@@ -80,7 +81,7 @@ def test_a_message_is_found_by_its_number_in_every_form(
             "Messages to +263",
             "Nyathi Pharmacy",
             "undelivered",
-            "The handset was off or out of reach.",
+            FAILURE_REASONS["ABSENT_SUBSCRIBER"],
             "econet-main",
             "1 Nov 2026, 12:00:01",
             "1 Nov 2026, 12:00:30",

@@ -166,6 +166,7 @@ BREAKS_TOPPED_UP: Final = {
         INSERT INTO transfers (account_id, from_book, to_book, amount)
         SELECT id, 'topup:paynow', 'customer', 1 FROM accounts WHERE phone <> 'system'
         """,
+    "money_by_day": "INSERT INTO money_days VALUES (current_date, 'adjustment', 'customer', 1, 1)",
     "voucher: of another amount": "UPDATE vouchers SET amount = 25 WHERE top_up_id IS NOT NULL",
     "voucher: credited and still to be used": "UPDATE vouchers SET top_up_id = NULL",
     "deposit: of another amount": """

@@ -1,4 +1,4 @@
-"""Query plans of the console's pages of receipts and failing endpoints."""
+"""Query plans of the console's pages of messages, money, receipts and failing endpoints."""
 
 import re
 from collections.abc import AsyncIterator
@@ -8,14 +8,17 @@ from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
+import pytest
 import pytest_asyncio
 
 from tests.postgres.test_statements import plan
 from tests.support.postgres.databases import clone
+from tumira.accounts import money_days
 from tumira.core.ids import first_id
-from tumira.delivery.store import unmatched
+from tumira.delivery.store import found_messages, unmatched
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
+from tumira.sending.batches import HIGHEST_ID
 from tumira.webhooks import endpoints
 from tumira.webhooks.endpoints import FIRST, ProblemKind
 
@@ -39,10 +42,15 @@ FILL: Final = """
     INSERT INTO unmatched_receipts (carrier_id, carrier_ref, recipient, state, receipt, received_at,
                                     next_try_at)
     SELECT 1, id::text, substr(recipient, 2), 'DELIVRD', '', now(), now() FROM messages;
+    UPDATE messages SET account_id = (SELECT id FROM accounts WHERE phone = '77');
+    INSERT INTO retries (message_id, due_at, in_doubt) SELECT id, now(), true FROM messages;
+    INSERT INTO transfers (account_id, from_book, to_book, amount, note, actor)
+    SELECT id, 'adjustment', 'customer', 1, '', '' FROM accounts;
+    UPDATE money_cursor SET transfer_id = (SELECT max(id) - 10 FROM transfers);
 """
 LARGE: Final = re.compile(
     "messages|parts|accounts|event_counters|webhook_endpoints|webhook_retries|webhook_attempts|"
-    "unmatched_receipts"
+    "unmatched_receipts|retries|transfers"
 )
 
 
@@ -97,6 +105,37 @@ async def test_what_receipts_may_be_about_is_found_by_indexes(
     await check(large, unmatched.SQL_BY_ID, bounds() | by_id)
     of_messages = {"places": places, "ids": f"{{{','.join(str(one) for one in ids)}}}"}
     await check(large, unmatched.SQL_OF_MESSAGES, bounds() | of_messages)
+
+
+async def test_found_messages_are_read_by_their_keys(large: Connection) -> None:
+    ids = [row["id"] for row in await large.fetch("SELECT id FROM messages ORDER BY id LIMIT 26")]
+    values = {"ids": f"{{{','.join(str(one) for one in ids)}}}", "low": ids[0], "high": ids[-1]}
+    await check(large, found_messages.SQL_LIST, values)
+    found = await found_messages.list_found(large, ids)
+    assert [one.id for one in found] == ids
+    assert all(one.is_in_doubt and one.submitted_at is not None for one in found)
+
+
+async def test_a_search_that_takes_too_long_gives_up(large: Connection) -> None:
+    transaction = large.transaction()
+    await transaction.start()
+    await found_messages.list_to_numbers(large, ["+263771200001"], HIGHEST_ID, 5)
+    with pytest.raises(asyncpg.QueryCanceledError):
+        await large.execute(f"SELECT pg_sleep({found_messages.SEARCH_S} + 5)")
+    await transaction.rollback()
+
+
+async def test_money_is_read_without_the_transfers_that_were_added_up(large: Connection) -> None:
+    values = {
+        "local_time": "2 hours",
+        "first_day": "2026-11-01",
+        "last_day": "2099-11-30",
+        "tail_max": 1000,
+    }
+    await check(large, money_days.SQL_READ, values)
+    rows = await large.fetch("SELECT id FROM transfers WHERE id > (SELECT transfer_id FROM money_cursor)")
+    assert len(rows) == 10
+    await check(large, money_days.SQL_ADD_UP, {"local_time": "2 hours", "transfers_max": 5})
 
 
 async def test_endpoints_in_trouble_are_found_without_looking_at_the_others(

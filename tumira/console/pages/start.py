@@ -144,7 +144,7 @@ async def _list_delivery(session: OperatorSession, connection: Connection) -> Se
         title = ngettext(
             "{count} receipt matches no message", "{count} receipts match no message", count
         ).format(count=_write(count))
-        detail = _("Customers may be waiting for these outcomes.")
+        detail = _("Messages may be waiting for their outcome.")
         found.append(ActionItem(title, detail, "/operator/receipts"))
     return found
 
@@ -154,7 +154,7 @@ async def _list_customers(connection: Connection) -> Sequence[ActionItem]:
     count = len((await top_up_lists.list_page(connection, "doubt", COUNT_MAX))[0])
     if count:
         title = ngettext("{count} top-up is in doubt", "{count} top-ups are in doubt", count)
-        detail = _("Ask the provider whether the money was taken, then credit or close them.")
+        detail = _("Ask the provider whether the money was taken, then decide.")
         found.append(ActionItem(title.format(count=_write(count)), detail, f"{TOP_UPS}?show=doubt"))
     count = len((await top_up_lists.list_page(connection, "late", COUNT_MAX))[0])
     if count:
@@ -163,14 +163,14 @@ async def _list_customers(connection: Connection) -> Sequence[ActionItem]:
             "{count} top-ups were paid after they had expired",
             count,
         )
-        detail = _("Decide whether to credit them.")
+        detail = _("Decide between a credit and a refund by the provider.")
         found.append(ActionItem(title.format(count=_write(count)), detail, f"{TOP_UPS}?show=late"))
     count = len(await list_requested(connection, COUNT_MAX))
     if count:
         title = ngettext(
             "{count} refused text waits for review", "{count} refused texts wait for review", count
         )
-        detail = _("Their owners asked whether they may be sent after all.")
+        detail = _("Allow or refuse, and answer the customer.")
         found.append(ActionItem(title.format(count=_write(count)), detail, "/operator/content"))
     since = first_id(int((datetime.now(UTC) - ATTEMPTS_SINCE).timestamp() * 1000))
     count = len(await endpoints.list_unhealthy(connection, COUNT_MAX, since))
@@ -178,7 +178,7 @@ async def _list_customers(connection: Connection) -> Sequence[ActionItem]:
         title = ngettext(
             "{count} webhook endpoint has problems", "{count} webhook endpoints have problems", count
         )
-        detail = _("They fail, lag behind or were disabled.")
+        detail = _("Failing, far behind or disabled.")
         found.append(ActionItem(title.format(count=_write(count)), detail, "/operator/webhooks"))
     return found
 

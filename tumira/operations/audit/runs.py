@@ -16,7 +16,8 @@ from tumira import audit_log
 from tumira.audit_log import Actor
 from tumira.core.database_errors import is_unavailable
 from tumira.core.days import LOCAL_TIME
-from tumira.operations.audit.checks import CHECKS, Check
+from tumira.operations.audit.checks import CHECKS
+from tumira.operations.audit.money_checks import Check
 from tumira.postgres import clock
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
