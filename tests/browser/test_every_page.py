@@ -48,6 +48,7 @@ ELSEWHERE: Final = {
     "/operator/sign-in/code",
     "/operator/set-up",
     "/dashboard/compose/confirm",
+    "/dashboard/compose/review",
 }
 NO_PAGES: Final = ("/healthz", "/readyz", "/metrics", "/static/", "/hooks/")
 PUBLIC: Final = (

@@ -9,7 +9,16 @@ from uuid import UUID
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.browser import PHONE, Opener, bring_session, inspect, press, take_faults
+from tests.support.browser import (
+    DESKTOP,
+    PHONE,
+    Opener,
+    Viewport,
+    bring_session,
+    inspect,
+    press,
+    take_faults,
+)
 from tests.support.identity.people import Person, run_behind_proxy, sign_up
 from tests.support.processes.service import Service
 from tumira.core.ids import UPLOAD, AccountId, UploadId, new_id, write_id
@@ -56,9 +65,7 @@ def visit(page: Page, service: Service, person: Person) -> Page:
 
 def sheet(rows: int, bad: int = 0) -> bytes:
     lines = [f"+2637712{place:05},Person {place}" for place in range(rows)]
-    return "\n".join(
-        ["to,name", *(f"077120{place:04},Short {place}" for place in range(bad)), *lines]
-    ).encode()
+    return "\n".join(["to,name", *(f"{place:03},Short {place}" for place in range(bad)), *lines]).encode()
 
 
 def check(page: Page, data: bytes, message: str = MESSAGE) -> None:
@@ -105,6 +112,41 @@ def test_a_file_is_checked_sent_stopped_and_resumed(
     expect(page.locator("h1")).to_contain_text("Batch of")
 
 
+@pytest.mark.parametrize("viewport", [PHONE, DESKTOP], ids=["phone", "desk"])
+@pytest.mark.parametrize("javascript", [True, False], ids=["scripts", "no scripts"])
+def test_a_message_is_corrected_without_choosing_the_file_again(
+    service: Service, open_page: Opener, viewport: Viewport, *, javascript: bool
+) -> None:
+    person = sign_up(service, f"+2637712{viewport.width:04}{int(javascript)}")
+    page = visit(open_page(service.base, viewport=viewport, javascript=javascript), service, person)
+    inspect(page, "upload-empty")
+    with page.expect_download() as downloading:
+        page.get_by_role("link", name="Download a sample file").click()
+    sample = downloading.value.path().read_bytes()
+    check(page, sample + b"0242000000,Landline,1.00\n", "Dear {nmae}, your balance is {amount}.")
+    expect(page.get_by_role("alert")).to_contain_text("no column {nmae}")
+    expect(page.get_by_text("We still have customers.csv")).to_be_visible()
+    message = page.get_by_label("Message")
+    message.fill("Dear {name}, your balance is {amount}." + "." * 160)
+    if javascript:
+        expect(page.locator(".size")).to_contain_text("2 segments")
+        expect(page.locator(".each")).to_contain_text("US$0.08 to Zimbabwe")
+    inspect(page, f"upload-kept-{javascript}", SHIFT_MAX)
+    message.fill("Dear {name}, your balance is {amount}.")
+    press(page, "Check")
+    expect(page.get_by_text("of 4 rows can be sent")).to_be_visible()
+    expect(page.get_by_text("This is not a mobile number in Zimbabwe.")).to_be_visible()
+    inspect(page, f"upload-checked-{javascript}")
+    page.get_by_role("link", name="Edit message").click()
+    message.fill("Dear {name}, you owe {amount}.")
+    press(page, "Check")
+    # The account has no balance yet.
+    expect(page.get_by_text("Your balance is US$0.12 too low.")).to_be_visible()
+    press(page, "Send")
+    expect(page.get_by_text("Dear Tendai Moyo, you owe 12.50.")).to_be_visible()
+    inspect(page, f"upload-confirm-{javascript}")
+
+
 @pytest.mark.long
 def test_the_whole_way_works_without_scripts(service: Service, person: Person, open_page: Opener) -> None:
     page = visit(open_page(service.base, javascript=False), service, person)
@@ -126,11 +168,11 @@ def test_a_dropped_file_is_taken_and_several_or_one_too_large_are_not_even_sent(
     page.on("request", lambda request: asked.append(request.method))
     check(page, bytes(FILE_BYTES_MAX + 1))
     expect(page.locator("#file-fault")).to_have_text(
-        "The file is larger than 5 MB; split it, and send the parts."
+        "The file is larger than 5 MB. Split it and upload the parts."
     )
     assert "POST" not in asked
     page.evaluate(DROP, [sheet(3).decode(), ["a.csv", "b.csv"]])
-    expect(page.locator("#file-fault")).to_have_text("Choose one file; these are several.")
+    expect(page.locator("#file-fault")).to_have_text("Choose one file only.")
     page.evaluate(DROP, [sheet(3).decode(), ["dropped.csv"]])
     expect(page.locator("#file-fault")).to_have_text("")
     press(page, "Check")
@@ -161,7 +203,7 @@ def test_the_page_of_a_file_that_is_being_checked_follows_it(
 
     page.goto(f"{PAGE}/{write_id(UPLOAD, upload_id)}")
 
-    expect(page.get_by_role("status")).to_have_text("The file waits for its turn.")
+    expect(page.get_by_role("status")).to_have_text("Waiting for other files to be checked.")
     service.sql(f"UPDATE file_checks SET rows = 10000, done = 3500 {where}", upload_id)
     expect(page.get_by_role("status")).to_have_text("3,500 of 10,000 rows checked.")
     expect(page.get_by_role("progressbar")).to_have_js_property("value", 3500)

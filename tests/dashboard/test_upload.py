@@ -185,7 +185,7 @@ def test_a_file_that_was_stopped_says_why_and_is_resumed_with_one_press(customer
 
 def test_what_was_filled_in_wrongly_is_said_beside_its_field(customer: Uploader) -> None:
     for data, fields, field, said in (
-        (sheet(10_001), {}, "file", "The file has 10,001 rows; at most 10,000"),
+        (sheet(10_001), {}, "file", "The file has 10,001 rows; the limit is 10,000"),
         ("", {}, "file", "The file is empty"),
         (sheet(2), {"message": "\u200b\xa0"}, "message", "Enter a message."),
         (sheet(2), {"message": "Dear {nmae}"}, "message", "The file has no column {nmae}"),
@@ -237,7 +237,7 @@ def test_a_file_is_kept_over_corrections_of_its_message(customer: Uploader) -> N
     assert customer.checked(sheet(3)) != path
     assert "We no longer have this file." in alert(customer.check("", name="", kept=kept))
     customer.service.sql("UPDATE kept_files SET kept_at = now() - interval '25 hours'")
-    assert "Change message" not in customer.page(path)
+    assert "Edit message" not in customer.page(path)
 
 
 def test_the_sample_file_can_be_sent(customer: Uploader) -> None:

@@ -214,7 +214,7 @@ def test_the_encoding_is_found(encoding: str, text: str) -> None:
 @pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
 def test_a_file_in_two_encodings_is_refused_with_the_line(start: bytes) -> None:
     lines = [b"to,name", b"1,Zo\xc3\xab", b"2,Moyo\r\n3,Ren\xe9", b"4,Nkosi"]
-    assert problem_of(start + b"\n".join(lines)).startswith("Line 4 has characters in another encoding")
+    assert problem_of(start + b"\n".join(lines)).startswith("Line 4 has characters that cannot be read")
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_what_is_no_text_is_to_be_saved_as_csv(data: bytes) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf", b"\xff\xfe", b"\n\r\n , \n;;\n", b"to,name\n", b"to"])
 def test_a_file_without_a_row_is_refused(data: bytes) -> None:
-    assert "row for each recipient" in problem_of(data)
+    assert "one row per recipient" in problem_of(data)
 
 
 @pytest.mark.parametrize("header", ["", "to\n"])
@@ -265,7 +265,7 @@ def test_ten_thousand_rows_are_read_and_more_are_refused_with_their_count(header
         (f'{NUMBER},"a\nb"', 23_456),
         (f"{NUMBER}\n,,", 23_456),
     ):
-        assert f" {count:,} rows; at most 10,000" in problem_of(header + f"{row}\n" * count)
+        assert f" {count:,} rows; the limit is 10,000" in problem_of(header + f"{row}\n" * count)
 
 
 def test_millions_of_rows_are_not_all_counted() -> None:
@@ -296,13 +296,13 @@ def test_cells_and_columns_have_a_limit() -> None:
     ],
 )
 def test_a_quote_that_is_never_closed_is_told_by_its_row(text: str) -> None:
-    assert problem_of(f"to,name\n\n{text}").startswith("Row 3 has a quote that is not closed")
+    assert problem_of(f"to,name\n\n{text}").startswith("Row 3 has a missing closing quote")
 
 
 def test_a_quote_that_is_closed_much_later_is_told_by_its_length() -> None:
     problem = problem_of(f'to,name\n{NUMBER},"Moyo\n' + f"{OTHER},Nkosi\n" * 200 + '{OTHER},Dube"\n')
     assert problem.startswith("Row 2 has ")
-    assert "a quote there that is not closed" in problem
+    assert "a missing closing quote" in problem
 
 
 def steps_of(action: Callable[[], object]) -> int:
@@ -332,7 +332,7 @@ def test_ten_megabytes_in_a_line_are_refused_without_looking_at_each_character(d
         assert tracemalloc.get_traced_memory()[1] < 4 * TEN_MB
     finally:
         tracemalloc.stop()
-    assert "row for each recipient" in problem_of(whole)
+    assert "one row per recipient" in problem_of(whole)
 
 
 def test_an_open_quote_is_not_followed_to_the_end_of_the_file() -> None:

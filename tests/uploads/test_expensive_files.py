@@ -114,7 +114,7 @@ def test_the_page_of_a_file_shows_how_far_its_check_is_and_why_it_ended(service:
         service.sql(f"UPDATE file_checks SET {values} WHERE upload_id = $1", upload_id)
 
     waiting = person.browser.get(path)
-    assert "The file waits for its turn." in words(waiting)
+    assert "Waiting for other files to be checked." in words(waiting)
     assert '<noscript><meta http-equiv="refresh" content="3"></noscript>' in waiting.text
     change("rows = 10000, done = 2500")
     page = person.browser.get(path)
@@ -150,7 +150,7 @@ def test_the_most_expensive_file_delays_no_other_call_and_ends_with_its_caller(s
         answered += 1
         time.sleep(1)
     assert answered
-    assert "What was found" in words(attacker.browser.get(path))
+    assert "Result" in words(attacker.browser.get(path))
     assert 3 * (processor_s(service) - before) < cost_s(10_000)
 
     for _ in range(3):

@@ -19,6 +19,7 @@ import structlog
 
 from tumira.content import template_store
 from tumira.core.ids import AccountId, UploadId, new_id
+from tumira.core.translation import _, mark
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.pricing.store import get_tariff
@@ -53,10 +54,10 @@ BRIEF_S: Final = 0.25
 BRIEF_SHARE: Final = 0.05
 BRIEF_SAVED_S: Final = 2.0
 
-_NOBODY: Final = "The check was ended because nobody was waiting for it. Choose the file again."
-_REPLACED: Final = "You have sent another file since, which is checked instead."
-_TOO_LONG: Final = "This file takes too long to check. Split it into parts, and check each."
-_FAILED: Final = "Something failed on our side while this file was checked. Choose it again."
+_NOBODY: Final = mark("The check stopped because its page was closed. Check the file again.")
+_REPLACED: Final = mark("You have uploaded another file since. That file is checked instead.")
+_TOO_LONG: Final = mark("This file takes too long to check. Split it and upload the parts.")
+_FAILED: Final = mark("The check failed on our side. Check the file again.")
 _PACKAGE_ROOT: Final = Path(check_rows.__file__).parents[2]
 
 _log: Final = structlog.get_logger()
@@ -170,12 +171,12 @@ class FileChecker:
             if gone is not None:
                 gone.cancel()
         if running.cancelled():
-            return Unfinished(_REPLACED)
+            return Unfinished(_(_REPLACED))
         if running.done():
             return running.result()
         if gone is not None and gone.done():
             running.cancel()
-            return Unfinished(_NOBODY)
+            return Unfinished(_(_NOBODY))
         return Pending(upload_id)
 
     def _forget(self, account_id: AccountId, running: asyncio.Task[Outcome]) -> None:
@@ -197,12 +198,12 @@ class FileChecker:
             while not (await asyncio.wait({checking}, timeout=BEAT_S))[0]:
                 # What is being kept is committed or not, whoever waits.
                 if not outside.is_keeping and not await self._beat(task.upload_id, outside.progress):
-                    return await self._give_up(task.upload_id, _NOBODY)
+                    return await self._give_up(task.upload_id, _(_NOBODY))
             outcome = checking.result()
         except asyncio.CancelledError:
             raise
         except Exception:
-            await self._give_up(task.upload_id, _FAILED)
+            await self._give_up(task.upload_id, _(_FAILED))
             raise
         finally:
             checking.cancel()
@@ -268,9 +269,9 @@ class _Outside:
             status = await process.wait()
             if status in {-signal.SIGKILL, -signal.SIGXCPU}:
                 _log.warning("file check took too long")
-                return Unfinished(_TOO_LONG)
+                return Unfinished(_(_TOO_LONG))
             _log.error("file check died", status=status)
-            return Unfinished(_FAILED)
+            return Unfinished(_(_FAILED))
         finally:
             if process.returncode is None:
                 process.kill()
@@ -289,7 +290,7 @@ class _Outside:
         self.is_keeping = True
         async with self._database.transaction() as connection:
             if not await file_checks.end(connection, frame.upload.id):
-                return Unfinished(_NOBODY)
+                return Unfinished(_(_NOBODY))
             await uploads.insert(connection, frame.upload)
             while not isinstance(piece := await _next_frame(process), End):
                 await _keep(connection, frame.upload.id, piece)

@@ -16,6 +16,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from tumira.core.translation import _, mark
+
 BYTES_MAX: Final = 10 * 1024 * 1024
 ROWS_MAX: Final = 10_000
 COLUMNS_MAX: Final = 50
@@ -37,10 +39,10 @@ _COUNTED_MAX: Final = 1_000_000
 _BYTES_LOOKED_AT: Final = 4096
 
 _MAGIC: Final = (
-    (b"PK\x03\x04", "a workbook or an archive"),
-    (b"\xd0\xcf\x11\xe0", "an old Excel workbook"),
-    (b"%PDF", "a PDF"),
-    (b"\x1f\x8b", "an archive"),
+    (b"PK\x03\x04", mark("a workbook or an archive")),
+    (b"\xd0\xcf\x11\xe0", mark("an old Excel workbook")),
+    (b"%PDF", mark("a PDF")),
+    (b"\x1f\x8b", mark("an archive")),
 )
 _BYTE_ORDER_MARKS: Final = (
     (b"\xef\xbb\xbf", "utf-8"),
@@ -89,16 +91,15 @@ class CsvFile:
 def read_csv(data: bytes) -> CsvFile:
     """Read a file; a CsvError says what is wrong with it."""
     if len(data) > BYTES_MAX:
-        raise CsvError(
-            f"The file is larger than {BYTES_MAX // 1024 // 1024} MB. Split it, or leave out columns."
-        )
+        said = _("The file is larger than {most} MB. Split it, or remove columns.")
+        raise CsvError(said.format(most=BYTES_MAX // 1024 // 1024))
     text = _without_blank_end(_decode(data))
     named = _NAMED_DELIMITER.match(text)
     start = named.end() if named else 0
     delimiter = named[1] if named else _find_delimiter(text)
     rows = _read_rows(text, start, delimiter)
     if not rows:
-        raise CsvError("The file is empty. Choose one with a row for each recipient.")
+        raise CsvError(_("The file is empty. Choose a file with one row per recipient."))
     return _lay_out(rows)
 
 
@@ -121,27 +122,26 @@ def find_number_column(columns: Sequence[str]) -> int:
 def _decode(data: bytes) -> str:
     for magic, kind in _MAGIC:
         if data.startswith(magic):
-            raise CsvError(f"This is {kind}. Open it in your spreadsheet program and save it as CSV.")
+            said = _("This is {kind}. Open it in your spreadsheet program and save it as CSV.")
+            raise CsvError(said.format(kind=_(kind)))
     encoding = _find_encoding(data)
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
         if encoding.startswith("utf-16"):
-            raise CsvError("The file is damaged or was cut off. Save it again, as CSV UTF-8.") from None
+            raise CsvError(_("The file is damaged or incomplete. Save it again as CSV UTF-8.")) from None
         # Damaged, or joined from files in different encodings.
         line = len(_LINE_END.findall(data, 0, error.start)) + 1
-        raise CsvError(
-            f"Line {line:,} has characters in another encoding than the rest. "
-            "Save the file as CSV UTF-8, and look at that line."
-        ) from None
+        said = _("Line {line} has characters that cannot be read. Check that line, and save as CSV UTF-8.")
+        raise CsvError(said.format(line=f"{line:,}")) from None
     if "\0" in text:
-        raise CsvError("This is no text file. Open it in your spreadsheet program and save it as CSV.")
+        raise CsvError(_("This is not a CSV file. Open it in your spreadsheet program and save it as CSV."))
     return text.lstrip("\ufeff")
 
 
 def _find_encoding(data: bytes) -> str:
-    for mark, encoding in _BYTE_ORDER_MARKS:
-        if data.startswith(mark):
+    for beginning, encoding in _BYTE_ORDER_MARKS:
+        if data.startswith(beginning):
             return encoding
     # UTF-16 without a mark is told by its NULs: in Latin text nearly every second byte is one.
     sample = data[:_BYTES_LOOKED_AT]
@@ -237,9 +237,8 @@ def _read_rows(text: str, start: int, delimiter: str) -> Sequence[CsvRow]:
     try:
         for line, cells in enumerate(_records(lines, delimiter), 1):
             if line > _LINES_MAX:
-                raise CsvError(
-                    f"The file has more than {_LINES_MAX:,} rows, most of them blank. Remove the blank ones."
-                )
+                said = _("The file has more than {most} rows, most of them blank. Remove the blank rows.")
+                raise CsvError(said.format(most=f"{_LINES_MAX:,}"))
             if _is_blank(cells):
                 continue
             _check_row(line, cells)
@@ -256,31 +255,30 @@ def _read_rows(text: str, start: int, delimiter: str) -> Sequence[CsvRow]:
 
 def _check_row(line: int, cells: Sequence[str]) -> None:
     if len(cells) > COLUMNS_MAX:
-        raise CsvError(
-            f"Row {line:,} has {len(cells):,} columns; at most {COLUMNS_MAX} are read. Leave some out."
-        )
+        said = _("Row {line} has {count} columns. Reduce them to at most {most}.")
+        raise CsvError(said.format(line=f"{line:,}", count=f"{len(cells):,}", most=COLUMNS_MAX))
     if max(map(len, cells)) <= CELL_MAX:
         return
     column = next(place for place, cell in enumerate(cells, 1) if len(cell) > CELL_MAX)
     length = len(cells[column - 1])
     # What a quote that is not closed swallows ends at the next quote, if there is one.
     broken = "\n" in cells[column - 1] or "\r" in cells[column - 1]
-    raise CsvError(
-        f"Row {line:,} has {length:,} characters in column {column}; at most {CELL_MAX:,} are read. "
-        + ("Look for a quote there that is not closed." if broken else "Shorten it.")
+    said = _("Row {line} has {length} characters in column {column}; the limit is {most}.").format(
+        line=f"{line:,}", length=f"{length:,}", column=column, most=f"{CELL_MAX:,}"
     )
+    raise CsvError(f"{said} {_('Look for a missing closing quote.') if broken else _('Shorten it.')}")
 
 
 def _unreadable(line: int, lines: _Lines, error: csv.Error | None) -> CsvError:
     # A cell that is longer than the csv module takes is no matter of quotes, unless it runs over lines.
     if lines.in_record <= 1 and (error is None or "field limit" in str(error)):
-        return CsvError(
-            f"Row {line:,} is longer than a row can be. Choose a table with a row for each recipient."
+        said = _("Row {line} is too long. Choose a table with one row per recipient.")
+    else:
+        said = _(
+            "Row {line} has a missing closing quote, or text after one. Put quotes around the whole cell, "
+            'and write a quote inside it twice: "".'
         )
-    return CsvError(
-        f"Row {line:,} has a quote that is not closed, or text behind a closing one. "
-        'Put quotes around the whole cell, and write a quote inside it twice: "".'
-    )
+    return CsvError(said.format(line=f"{line:,}"))
 
 
 def _count_rows(text: str, start: int, delimiter: str) -> int:
@@ -296,10 +294,10 @@ def _count_rows(text: str, start: int, delimiter: str) -> int:
 
 def _too_many_rows(rows: Sequence[CsvRow], more: int) -> CsvError:
     count = len(rows) + more - _has_header(rows)
-    written = f"{count:,}" if count < _COUNTED_MAX else f"more than {_COUNTED_MAX:,}"
-    return CsvError(
-        f"The file has {written} rows; at most {ROWS_MAX:,} are sent at once. Upload it in parts."
-    )
+    most = _("more than {count}").format(count=f"{_COUNTED_MAX:,}")
+    written = f"{count:,}" if count < _COUNTED_MAX else most
+    said = _("The file has {count} rows; the limit is {most}. Split it and upload the parts.")
+    return CsvError(said.format(count=written, most=f"{ROWS_MAX:,}"))
 
 
 def _has_header(rows: Sequence[CsvRow]) -> bool:
@@ -318,7 +316,7 @@ def _lay_out(rows: Sequence[CsvRow]) -> CsvFile:
     header = rows[0].cells if has_header else ()
     body = rows[1:] if has_header else rows
     if not body:
-        raise CsvError("The file has a header and nothing below it. Add a row for each recipient.")
+        raise CsvError(_("The file has only a header. Add one row per recipient."))
     if len(body) > ROWS_MAX:
         raise _too_many_rows(rows, 0)
     width = max(len(row.cells) for row in chain((rows[0],), body))

@@ -6,12 +6,12 @@
   var drop = document.getElementById("drop");
   var fault = document.getElementById("file-fault");
   var checking = document.getElementById("checking");
-  var button = file.form.querySelector("button");
+  var button = file.form.querySelector(".actions > button:not([type])");
 
   function look() {
     var most = Number(file.getAttribute("data-bytes-max"));
     var large = file.files.length > 0 && file.files[0].size > most;
-    var words = large ? "The file is larger than " + most / 1048576 + " MB; split it, and send the parts." : "";
+    var words = large ? file.form.getAttribute("data-too-large") : "";
     file.setCustomValidity(words);
     fault.textContent = words;
     drop.classList.toggle("faulty", large);
@@ -35,12 +35,12 @@
       file.files = event.dataTransfer.files;
       look();
     } else {
-      fault.textContent = "Choose one file; these are several.";
+      fault.textContent = file.form.getAttribute("data-several");
     }
   });
   file.form.addEventListener("submit", function () {
     button.disabled = true;
-    checking.textContent = "Checking every row …";
+    checking.textContent = file.form.getAttribute("data-checking");
   });
   // Who comes back finds the form as it was left.
   window.addEventListener("pageshow", function () {
