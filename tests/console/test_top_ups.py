@@ -160,7 +160,7 @@ def test_one_top_up_tells_its_whole_story_but_never_the_pin(service: Service, vi
         "charged back",
         "Credited: US$10.00",
         "Taken back: US$4.00",
-        "Finished: taken back",
+        "Finished: reversed",
         "a new voucher, which only the customer can see",
         "suspended",
     ):
@@ -243,7 +243,7 @@ def test_the_provider_is_asked_again(service: Service, admin: httpx.Client) -> N
     over = start(service, caller, paid(), Reversed("charged back"))
     refused = admin.post(path(over, "/ask"), data={"a": ""})
     assert refused.status_code == 409
-    assert "Nobody can be asked" in alert(refused)
+    assert "cannot be checked with its provider" in alert(refused)
     assert "Ask again" not in admin.get(path(over)).text
 
 

@@ -265,7 +265,7 @@ async def poll_again(database: Database, top_up_id: TopUpId, actor: Actor) -> No
     async with database.transaction() as connection:
         found = await top_ups.find_any(connection, top_up_id)
         if found is None or not can_poll(found):
-            raise OperatorError(_("There is no provider that could be asked about this top-up."))
+            raise OperatorError(_("This top-up cannot be checked with its provider any more."))
         await top_ups.mark_due(connection, top_up_id)
         await audit_log.record_by_operator(
             connection, actor, "top-up asked about again", write_id(TOP_UP, top_up_id), found.account_id

@@ -26,7 +26,6 @@ from tumira.html import top_up_words as words
 from tumira.html.form_body import read_fields
 from tumira.html.qr_code import QrCode
 from tumira.html.redirect import redirect
-from tumira.pricing.phone_numbers import write_phone
 from tumira.topups import store as top_ups
 from tumira.topups.providers.paynow_messages import Wallet
 from tumira.topups.start import secret_of
@@ -82,7 +81,6 @@ async def _progress(session: CustomerSession) -> Mapping[str, Any]:
         "name": words.name_of(top_up.method, top_up.provider),
         "asked": None if top_up.asked is None else words.write_money(top_up.asked, top_up.currency),
         "rate": _rate(top_up),
-        "phone": top_up.phone and write_phone(top_up.phone),
         "state": state,
         "badge": badge,
         "told": words.told(top_up),
