@@ -41,7 +41,7 @@ def test_the_second_factor_is_set_up_and_asked_for(service: Service, open_page: 
     page.get_by_label("Phone number").fill(person.phone)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Enter your authentication code")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Enter your code")
     inspect(page, "sign-in-code")
     page.get_by_label("Authentication code").fill("abc")
     page.get_by_role("button", name="Continue").click()
