@@ -168,7 +168,7 @@ def test_an_admin_puts_things_right_on_a_phone(
     page.get_by_role("button", name="Save settings").click()
     expect(page.get_by_role("status")).to_contain_text("Settings saved.")
     page.get_by_role("button", name="Test connection").click()
-    expect(page.get_by_role("alert")).to_contain_text("Nobody listens on 127.0.0.1:9")
+    expect(page.get_by_role("alert")).to_contain_text("127.0.0.1:9 refused the connection.")
     page.get_by_label("Carrier name").fill(name)
     page.get_by_role("button", name="Remove carrier").click()
     expect(page.get_by_role("status")).to_contain_text("Carrier removed.")

@@ -161,11 +161,14 @@ async def test_a_carrier_that_does_not_let_us_in_is_told_in_one_line(cli: QuickC
     nobody = free_port()
     async with listening(Smsc) as port, listening(HangsUp) as other:
         carriers = {
-            "wrong-password": (f"smpp://user:x{PASSWORD[1:]}@127.0.0.1:{port}", "the password is wrong"),
-            "wrong-user": (f"smpp://nobody:{PASSWORD}@127.0.0.1:{port}", "does not know this user"),
-            "away": (f"smpp://user:{PASSWORD}@127.0.0.1:{nobody}", f"Nobody listens on 127.0.0.1:{nobody}"),
-            "no-tls": (f"smpps://user:{PASSWORD}@127.0.0.1:{port}", "write smpp:// and no tls=1"),
-            "other": (f"smpp://user:{PASSWORD}@127.0.0.1:{other}", "write smpps://"),
+            "wrong-password": (f"smpp://user:x{PASSWORD[1:]}@127.0.0.1:{port}", "The password is wrong."),
+            "wrong-user": (f"smpp://nobody:{PASSWORD}@127.0.0.1:{port}", "The user is unknown."),
+            "away": (
+                f"smpp://user:{PASSWORD}@127.0.0.1:{nobody}",
+                f"127.0.0.1:{nobody} refused the connection.",
+            ),
+            "no-tls": (f"smpps://user:{PASSWORD}@127.0.0.1:{port}", "use smpp://"),
+            "other": (f"smpp://user:{PASSWORD}@127.0.0.1:{other}", "use smpps://"),
         }
         for name, (url, _) in carriers.items():
             await run(cli, "carrier", "add", name, url)
@@ -253,7 +256,7 @@ def test_a_password_that_is_missing_twice_there_or_not_to_be_read_is_said(
         "cannot be read (it is not text)",
         "given twice",
         "0 to 8 characters",
-        "real one",
+        "real password",
     )
     assert [word for word, line in zip(words, refused, strict=True) if word not in line] == []
     assert not [line for line in refused if PASSWORD in line or "secret" in line]

@@ -172,7 +172,7 @@ def test_an_audit_that_takes_too_long_is_stopped_and_says_so(service: Service, a
         assert service.run(runs.run_next, run_s=0.5)
     (row,) = service.sql("SELECT broken, problem FROM audits ORDER BY id DESC LIMIT 1")
     assert row["broken"] is None
-    assert "took longer" in row["problem"]
+    assert "Stopped after" in row["problem"]
     assert "Not finished" in shown(admin)
     assert not service.sql(
         "SELECT FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%idempotency_keys%'"

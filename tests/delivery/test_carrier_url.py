@@ -121,7 +121,7 @@ def test_a_source_is_a_name_or_a_number(source: str) -> None:
     "source", ["", "12", "+12", "1" * 16, "ABCDEFGHIJKL", "ABCDEFGHI€{", "花", "12.4", " Tumira", "A\nB"]
 )
 def test_any_other_source_is_refused(source: str) -> None:
-    assert refusal(f"{PLAIN}?source={quote(source)}").startswith("source must be 1 to 11 characters")
+    assert refusal(f"{PLAIN}?source={quote(source)}").startswith("source must have 1 to 11 GSM-7 characters")
 
 
 @pytest.mark.parametrize(
@@ -138,11 +138,11 @@ def test_any_other_source_is_refused(source: str) -> None:
         ("doubt_wait=0", "doubt_wait must be a whole number from 1 to 86400."),
         ("bind=receiver", "bind must be transceiver or pair."),
         ("in_doubt=drop", "in_doubt must be resend or hold."),
-        ("refund=delivered", "refund must be some of failed,expired,undelivered"),
+        ("refund=delivered", "refund must list some of failed,expired,undelivered"),
         ("tls=yes", "tls must be 0 or 1."),
-        ("window=1&tps=1&window=2", "The URL has window twice; give it once."),
-        ("colour=red", "no parameter colour; those it has are window, tps, bind, binds, source, in_doubt"),
-        ("window=1&", "no such parameter; those it has are window"),
+        ("window=1&tps=1&window=2", "The URL has window twice. Give it once."),
+        ("colour=red", "no parameter colour. Allowed: window, tps, bind, binds, source, in_doubt"),
+        ("window=1&", "no parameter …. Allowed: window"),
         ("window=%zz", "The value of window is not percent-encoded"),
     ],
 )
@@ -155,19 +155,19 @@ def test_a_wrong_parameter_is_named(query: str, words: str) -> None:
     [
         ("", "must begin with smpp://"),
         ("http://user:hushhush@smpp.example.com", "must begin with smpp://"),
-        ("smpp://smpp.example.com", "Write the URL as"),
-        ("smpp://user@smpp.example.com", "Write the URL as"),
+        ("smpp://smpp.example.com", "Enter the URL as"),
+        ("smpp://user@smpp.example.com", "Enter the URL as"),
         ("smpp://:hushhush@smpp.example.com", "The user must have 1 to 15 characters"),
         (f"smpp://{'u' * 16}:hushhush@smpp.example.com", "The user must have 1 to 15 characters"),
         ("smpp://user:hushhush9@smpp.example.com", "The password must have 0 to 8 characters"),
-        ("smpp://us er:hushhush@smpp.example.com", "The user must be visible ASCII"),
-        ("smpp://user:hush%@smpp.example.com", "The password must be visible ASCII"),
-        ("smpp://user:hush%00@smpp.example.com", "The password must be visible ASCII"),
-        ("smpp://user:hush?hus@smpp.example.com", "Write the URL as"),
-        ("smpp://user:hu@h?hus@smpp.example.com", "Write the URL as"),
-        ("smpp://user:hushhush@smpp.example.com#x", "Write the URL as"),
+        ("smpp://us er:hushhush@smpp.example.com", "The user may have visible ASCII"),
+        ("smpp://user:hush%@smpp.example.com", "The password may have visible ASCII"),
+        ("smpp://user:hush%00@smpp.example.com", "The password may have visible ASCII"),
+        ("smpp://user:hush?hus@smpp.example.com", "Enter the URL as"),
+        ("smpp://user:hu@h?hus@smpp.example.com", "Enter the URL as"),
+        ("smpp://user:hushhush@smpp.example.com#x", "Enter the URL as"),
         ("smpp://user:hushhush@smpp.example.com:0", "The port must be a whole number from 1 to 65535."),
-        ("smpp://user:***@smpp.example.com", "write the carrier's real one"),
+        ("smpp://user:***@smpp.example.com", "Enter the carrier's real password"),
     ],
 )
 def test_a_url_that_is_none_is_refused_without_its_password(url: str, words: str) -> None:

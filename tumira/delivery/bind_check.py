@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tumira.core.errors import OperatorError
+from tumira.core.translation import _, mark
 from tumira.delivery.carrier_url import CarrierSettings
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS, SmppTimeouts
@@ -15,13 +16,12 @@ from tumira.delivery.smpp.pdu import Command
 from tumira.delivery.smpp.session import BindRefusedError, SessionListener, connect
 
 _ADVICE: Final[Mapping[int, str]] = {
-    CommandStatus.RINVPASWD: "the password is wrong",
-    CommandStatus.RINVSYSID: "it does not know this user",
-    CommandStatus.RBINDFAIL: "it does not let this user in; the user or the password may be wrong",
-    CommandStatus.RALYBND: (
-        "it takes no further bind beside those that are open; ask it how many you may have"
-    ),
+    CommandStatus.RINVPASWD: mark("The password is wrong."),
+    CommandStatus.RINVSYSID: mark("The user is unknown."),
+    CommandStatus.RBINDFAIL: mark("The user or password may be wrong."),
+    CommandStatus.RALYBND: mark("All allowed binds are in use. Ask the carrier how many you may have."),
 }
+_ASK: Final = mark("Ask the carrier what this means.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,9 @@ async def check_bind(settings: CarrierSettings, timing: SmppTimeouts = DEFAULT_T
         finally:
             await session.close(0)
     except BindRefusedError as error:
-        advice = _ADVICE.get(error.status, "ask the carrier what that means")
-        raise OperatorError(f"{_place(settings)} refuses the bind with {error.words}: {advice}.") from None
+        text = _("{place} refused the bind with {error}.").format(place=_place(settings), error=error.words)
+        advice = _(_ADVICE.get(error.status, _ASK))
+        raise OperatorError(f"{text} {advice}") from None
     except OSError as error:
         raise OperatorError(_explain(error, settings)) from None
     return BindCheck(session.peer_system_id, round(bind_s * 1000, 1), round(enquire_s * 1000, 1))
@@ -58,25 +59,31 @@ def _explain(error: OSError, settings: CarrierSettings) -> str:
     place = _place(settings)
     match error:
         case ssl.SSLCertVerificationError():
-            return f"The certificate of {place} is not trusted: {error.verify_message}."
+            text = _("The certificate of {place} is not trusted: {reason}.")
+            return text.format(place=place, reason=error.verify_message)
         case ssl.SSLError():
-            return (
-                f"{place} does not speak our TLS ({error.reason}); without TLS, write smpp:// and no tls=1."
-            )
+            text = _("TLS with {place} failed ({reason}). Without TLS, use smpp:// and no tls=1.")
+            return text.format(place=place, reason=error.reason)
         case socket.gaierror():
-            return f"The host {settings.host} is not known ({error.strerror}); check the URL."
+            text = _("The host {host} was not found ({reason}). Check the URL.")
+            return text.format(host=settings.host, reason=error.strerror)
         case ConnectionRefusedError():
-            return f"Nobody listens on {place}; check host and port, and that the carrier is up."
+            text = _("{place} refused the connection. Check the host and port, and that the carrier is up.")
+            return text.format(place=place)
         case TimeoutError():
-            return f"{place} did not answer in time; check host and port, and that it expects this address."
+            text = _(
+                "{place} did not answer in time. Check the host and port, and that it allows our IP address."
+            )
+            return text.format(place=place)
         case _:
             reason = " ".join(str(error).split()) or type(error).__name__
             hint = (
-                "does not want TLS, write smpp:// and no tls=1"
+                _("If the carrier does not use TLS, use smpp:// without tls=1.")
                 if settings.tls
-                else "wants TLS, write smpps://"
+                else _("If the carrier requires TLS, use smpps://.")
             )
-            return f"The line to {place} broke ({reason}); where the carrier {hint}."
+            text = _("The connection to {place} was lost ({reason}).")
+            return f"{text.format(place=place, reason=reason)} {hint}"
 
 
 def _place(settings: CarrierSettings) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from tumira.core import urls
+from tumira.core.translation import _, mark
 from tumira.pricing import segments
 from tumira.pricing.segments import Encoding
 
@@ -28,9 +29,9 @@ _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _PARAMETER_NAME: Final = re.compile(r"[A-Za-z_]{1,20}")
 _SOURCE_NUMBER: Final = re.compile(r"\+?[0-9]{3,15}")
 
-_SHAPE: Final = (
-    "Write the URL as smpp://user:password@host:2775?window=64&tps=200, and any of @ / ? # & % in a user, "
-    "password or source as %40 %2F %3F %23 %26 %25."
+_SHAPE: Final = mark(
+    "Enter the URL as smpp://user:password@host:2775?window=64&tps=200. In the user, password and source, "
+    "write @ / ? # & % as %40 %2F %3F %23 %26 %25."
 )
 
 
@@ -54,8 +55,8 @@ class CarrierSettings:
 
 
 def lacks_password(url: str) -> bool:
-    _, _, rest = url.partition("://")
-    credentials, at, _ = rest.partition("?")[0].rpartition("@")
+    rest = url.partition("://")[2]
+    credentials, at, _place = rest.partition("?")[0].rpartition("@")
     return bool(at and credentials) and ":" not in credentials
 
 
@@ -64,32 +65,34 @@ def parse(url: str, password: str | None = None) -> CarrierSettings:
 
     A password may be given beside the URL, which must have none then.
     """
-    scheme, _, rest = url.partition("://")
+    scheme, _sign, rest = url.partition("://")
     if scheme not in {"smpp", "smpps"}:
-        raise ValueError("The URL must begin with smpp:// or, for TLS, with smpps://. " + _SHAPE)
-    front, _, query = rest.partition("?")
+        raise ValueError(_("The URL must begin with smpp://, or smpps:// for TLS.") + " " + _(_SHAPE))
+    front, _sign, query = rest.partition("?")
     credentials, at, place = front.rpartition("@")
     user, colon, written = credentials.partition(":")
     # An @ behind the question mark means that the question mark is in the password.
     if not at or "@" in query or "#" in place + query or not (colon or password is not None):
-        raise ValueError(_SHAPE)
+        raise ValueError(_(_SHAPE))
     if colon and password is not None:
-        raise ValueError("The password is given twice: leave it out of the URL, as in smpp://user@host:2775.")
+        raise ValueError(
+            _("The password is given twice. Leave it out of the URL, for example smpp://user@host:2775.")
+        )
     if password is not None:
         written = quote(password, safe="*")
     if written == _HIDDEN:
-        raise ValueError("The password *** is what a list shows instead of it; write the carrier's real one.")
+        raise ValueError(_("*** stands for the hidden password. Enter the carrier's real password."))
     host, port = _read_place(place.removesuffix("/"))
     values = _read_query(query)
     tls = values.pop("tls")
     if scheme == "smpps" and tls is False:
-        raise ValueError("smpps:// and tls=0 contradict each other; leave one of them out.")
+        raise ValueError(_("smpps:// and tls=0 contradict each other. Leave one out."))
     return CarrierSettings(
         host=host,
         port=port,
         tls=scheme == "smpps" or tls is True,
-        system_id=_read_credential("user", user, 1, _SYSTEM_ID_MAX),
-        password=_read_credential("password", written, 0, _PASSWORD_MAX),
+        system_id=_read_credential(_("The user"), user, 1, _SYSTEM_ID_MAX),
+        password=_read_credential(_("The password"), written, 0, _PASSWORD_MAX),
         **values,
     )
 
@@ -127,20 +130,25 @@ def _read_place(place: str) -> tuple[str, int]:
         is_named = urls.is_host_name(host)
     if not is_named:
         raise ValueError(
-            "The URL names no host after the last @; write a name such as smpp.example.com, an address such "
-            "as 192.0.2.1, or [2001:db8::1] in brackets."
+            _(
+                "The URL has no host after the last @. Enter a name such as smpp.example.com, an address "
+                "such as 192.0.2.1, or [2001:db8::1] in brackets."
+            )
         )
-    return host, PORT_DEFAULT if port is None else _read_number("The port", port, 1, urls.PORT_MAX)
+    return host, PORT_DEFAULT if port is None else _read_number(_("The port"), port, 1, urls.PORT_MAX)
 
 
 def _read_credential(what: str, text: str, least: int, most: int) -> str:
     decoded = urls.unescape(text)
     if decoded is None or not _VISIBLE.fullmatch(decoded):
-        raise ValueError(f"The {what} must be visible ASCII characters; write a % in it as %25.")
-    if not least <= len(decoded) <= most:
         raise ValueError(
-            f"The {what} must have {least} to {most} characters, as SMPP demands; ask the carrier for such."
+            _("{what} may have visible ASCII characters only. Write % as %25.").format(what=what)
         )
+    if not least <= len(decoded) <= most:
+        text = _(
+            "{what} must have {least} to {most} characters, as SMPP requires. Ask the carrier for another."
+        )
+        raise ValueError(text.format(what=what, least=least, most=most))
     return decoded
 
 
@@ -148,15 +156,17 @@ def _read_query(query: str) -> dict[str, Any]:
     """Read all parameters by the names of their settings, with defaults."""
     given: dict[str, str] = {}
     for part in query.split("&") if query else ():
-        name, _, value = part.partition("=")
+        name, _sign, value = part.partition("=")
         if name not in _PARAMETERS:
-            named = f"no parameter {name}" if _PARAMETER_NAME.fullmatch(name) else "no such parameter"
-            raise ValueError(f"A carrier's URL has {named}; those it has are {', '.join(_PARAMETERS)}.")
+            named = name if _PARAMETER_NAME.fullmatch(name) else "…"
+            text = _("A carrier URL has no parameter {name}. Allowed: {allowed}.")
+            raise ValueError(text.format(name=named, allowed=", ".join(_PARAMETERS)))
         if name in given:
-            raise ValueError(f"The URL has {name} twice; give it once.")
+            raise ValueError(_("The URL has {name} twice. Give it once.").format(name=name))
         decoded = urls.unescape(value)
         if decoded is None:
-            raise ValueError(f"The value of {name} is not percent-encoded UTF-8; write a % in it as %25.")
+            text = _("The value of {name} is not percent-encoded UTF-8. Write % as %25.")
+            raise ValueError(text.format(name=name))
         given[name] = decoded
     return {
         parameter.setting: parameter.read(name, given.get(name, parameter.default))
@@ -167,7 +177,8 @@ def _read_query(query: str) -> dict[str, Any]:
 
 def _read_number(what: str, text: str, least: int, most: int) -> int:
     if not _NUMBER.fullmatch(text) or not least <= int(text) <= most:
-        raise ValueError(f"{what} must be a whole number from {least} to {most}.")
+        text = _("{what} must be a whole number from {least} to {most}.")
+        raise ValueError(text.format(what=what, least=least, most=most))
     return int(text)
 
 
@@ -178,7 +189,7 @@ def _number(least: int, most: int) -> Callable[[str, str], int]:
 def _choice(*words: str) -> Callable[[str, str], str]:
     def read(name: str, text: str) -> str:
         if text not in words:
-            raise ValueError(f"{name} must be {' or '.join(words)}.")
+            raise ValueError(_("{name} must be {words}.").format(name=name, words=_(" or ").join(words)))
         return text
 
     return read
@@ -191,23 +202,25 @@ def _read_source(name: str, text: str) -> str:
     is_short = measure.encoding == Encoding.GSM_7 and measure.characters <= _SOURCE_MAX
     has_letter = any(letter.isalpha() for letter in text)
     if not (is_short and has_letter and text.isprintable() and text == text.strip()):
-        raise ValueError(
-            f"{name} must be 1 to {_SOURCE_MAX} characters of the GSM-7 alphabet with a letter among them, "
-            "or 3 to 15 digits with or without a plus."
+        text = _(
+            "{name} must have 1 to {most} GSM-7 characters with at least one letter, or 3 to 15 digits with "
+            "or without a plus."
         )
+        raise ValueError(text.format(name=name, most=_SOURCE_MAX))
     return text
 
 
 def _read_refund(name: str, text: str) -> tuple[str, ...]:
     words = set(text.split(",")) if text else set()
     if not words <= set(REFUNDS):
-        raise ValueError(f"{name} must be some of {','.join(REFUNDS)} with commas between, or nothing.")
+        text = _("{name} must list some of {words} separated by commas, or be empty.")
+        raise ValueError(text.format(name=name, words=",".join(REFUNDS)))
     return tuple(word for word in REFUNDS if word in words)
 
 
 def _read_tls(text: str | None) -> bool | None:
     if text not in {None, "0", "1"}:
-        raise ValueError("tls must be 0 or 1.")
+        raise ValueError(_("tls must be 0 or 1."))
     return None if text is None else text == "1"
 
 

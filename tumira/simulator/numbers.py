@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from tumira.core.translation import mark
 from tumira.delivery.responses import CommandStatus
 
 DIGITS: Final = 4
@@ -38,50 +39,64 @@ class NumberOutcome:
         object.__setattr__(self, "is_plain", self.refusal == CommandStatus.ROK and self.dropped == 0)
 
 
-DELIVERED: Final = NumberOutcome("", "The text arrives.", "delivered")
+DELIVERED: Final = NumberOutcome("", mark("The message arrives."), "delivered")
 
 OUTCOMES: Final[Sequence[NumberOutcome]] = (
     NumberOutcome(
-        "9901", "The number is not in use: receipt UNDELIV, error 001.", "undelivered", "UNDELIV", "001"
+        "9901",
+        mark("The number does not exist: receipt UNDELIV, error 001."),
+        "undelivered",
+        "UNDELIV",
+        "001",
     ),
     NumberOutcome(
-        "9902", "The phone is switched off: receipt UNDELIV, error 027.", "undelivered", "UNDELIV", "027"
+        "9902",
+        mark("The phone is switched off: receipt UNDELIV, error 027."),
+        "undelivered",
+        "UNDELIV",
+        "027",
     ),
     NumberOutcome(
-        "9903", "The phone was away until the validity ended: receipt EXPIRED.", "expired", "EXPIRED"
+        "9903",
+        mark("The phone was out of reach until the message expired: receipt EXPIRED."),
+        "expired",
+        "EXPIRED",
     ),
     NumberOutcome(
         "9904",
-        "The network does not take it for this phone: receipt REJECTD, error 011.",
+        mark("The network does not allow messages to this phone: receipt REJECTD, error 011."),
         "undelivered",
         "REJECTD",
         "011",
     ),
     NumberOutcome(
         "9905",
-        "Refused at once for the number: ESME_RINVDSTADR.",
+        mark("The carrier refuses the number: ESME_RINVDSTADR."),
         "failed",
         refusal=CommandStatus.RINVDSTADR,
     ),
     NumberOutcome(
         "9906",
-        "Refused at once for the sender: ESME_RINVSRCADR.",
+        mark("The carrier refuses the sender: ESME_RINVSRCADR."),
         "failed",
         refusal=CommandStatus.RINVSRCADR,
     ),
     NumberOutcome(
         "9907",
-        "ESME_RSYSERR on the first two tries; the third is taken and arrives.",
+        mark("Two attempts fail with ESME_RSYSERR; the third is delivered."),
         "delivered",
         refusal=CommandStatus.RSYSERR,
         refusals=2,
     ),
     NumberOutcome(
-        "9908", "The text arrives, but a receipt never comes.", "unconfirmed after 72 hours", state=None
+        "9908",
+        mark("The message arrives, but no receipt comes."),
+        mark("unconfirmed after 72 hours"),
+        state=None,
     ),
     NumberOutcome(
         "9909",
-        "The first try is lost without an answer; when it is sent again, it is taken and arrives.",
+        mark("The first attempt gets no answer; the second is delivered."),
         "delivered",
         dropped=1,
     ),

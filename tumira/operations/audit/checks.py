@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from tumira.core.translation import mark
 from tumira.operations.audit.money_checks import BALANCE_CHECK, MONEY_BY_DAY_CHECK, TOP_UP_CHECKS, Check
 from tumira.postgres.statement import Statement
 
@@ -34,7 +35,7 @@ ALL_KEPT: Final = AuditScope(
 # By the name of the check: its promise, and its query with places for what is looked at.
 _SETTLED: Final = {
     "batch_cost": (
-        "A batch's cost and number of recipients are those of its messages.",
+        mark("A batch has the cost and the number of recipients of its messages."),
         """
 SELECT coalesce(b.id, m.batch_id) AS batch_id, b.total_cost, m.cost AS messages_cost,
        b.recipients, m.count AS messages
@@ -48,7 +49,7 @@ SELECT coalesce(b.id, m.batch_id) AS batch_id, b.total_cost, m.cost AS messages_
 """,
     ),
     "debit": (
-        "Every batch that costs something was debited once, from its own account, at its cost.",
+        mark("Every batch with a cost was debited once, for that cost, from its own account."),
         """
 SELECT b.id AS batch_id, b.account_id, b.total_cost, t.account_id AS debited_account_id, t.amount
   FROM {batches} b
@@ -58,7 +59,7 @@ SELECT b.id AS batch_id, b.account_id, b.total_cost, t.account_id AS debited_acc
 """,
     ),
     "debit_without_batch": (
-        "Every debit belongs to a batch, as long as batches of its week are kept.",
+        mark("Every debit belongs to a batch (for the weeks that are kept)."),
         """
 SELECT t.id AS transfer_id, t.batch_id, t.amount
   FROM transfers t
@@ -69,7 +70,7 @@ SELECT t.id AS transfer_id, t.batch_id, t.amount
 """,
     ),
     "refund": (
-        "Every refund returns the cost of one message of its own account, and the message says so.",
+        mark("Every refund is the cost of one message of the same account, and that message says so."),
         """
 SELECT coalesce(t.message_id, m.id) AS message_id, m.cost, m.refunded_at, t.amount
   FROM (SELECT * FROM transfers WHERE message_id >= {low} AND message_id < {high}) t
@@ -82,7 +83,7 @@ SELECT coalesce(t.message_id, m.id) AS message_id, m.cost, m.refunded_at, t.amou
 """,
     ),
     "refunded": (
-        "A batch's refunded amount is that of its messages.",
+        mark("A batch's refunded amount is the sum of the refunds of its messages."),
         """
 SELECT b.id AS batch_id, b.refunded, coalesce(m.cost, 0) AS messages_refunded
   FROM {batches} b
@@ -96,7 +97,7 @@ SELECT b.id AS batch_id, b.refunded, coalesce(m.cost, 0) AS messages_refunded
 """,
     ),
     "owner": (
-        "Every message belongs to the account of its batch.",
+        mark("Every message belongs to the same account as its batch."),
         """
 SELECT m.id AS message_id, m.account_id, b.account_id AS batch_account_id
   FROM {messages} m
@@ -106,7 +107,7 @@ SELECT m.id AS message_id, m.account_id, b.account_id AS batch_account_id
 """,
     ),
     "pending": (
-        "A batch's pending count is that of its messages without a final status; it is completed at zero.",
+        mark("A batch counts its messages without a final status, and is completed when there are none."),
         """
 SELECT b.id AS batch_id, b.status, b.pending, coalesce(m.count, 0) AS messages_pending
   FROM {batches} b
@@ -122,7 +123,7 @@ SELECT b.id AS batch_id, b.status, b.pending, coalesce(m.count, 0) AS messages_p
 """,
     ),
     "refund_status": (
-        "Only a message that failed, expired or was not delivered is refunded.",
+        mark("Only messages that failed, expired or were not delivered are refunded."),
         """
 SELECT id AS message_id, status, refunded_at
   FROM {messages} message
@@ -146,7 +147,7 @@ def settled_checks(scope: AuditScope) -> Sequence[Check]:
 WAITING_CHECKS: Final = (
     Check(
         "waiting",
-        "Every message that waits stands in exactly one of queue, in_flight and retries, and no other does.",
+        mark("Every waiting message is in exactly one of queue, in_flight and retries; no other message is."),
         Statement("""
 SELECT coalesce(m.id, w.message_id) AS message_id, m.status, coalesce(w.places, 0) AS places
   FROM (SELECT id, status FROM messages WHERE status IN ('queued', 'sending')) m
@@ -165,7 +166,9 @@ SELECT coalesce(m.id, w.message_id) AS message_id, m.status, coalesce(w.places, 
     ),
     Check(
         "place",
-        "A message in the queue is queued, one in flight is sending, and one put off is sending if in doubt.",
+        mark(
+            "Messages in the queue are queued, those in flight are sending, and those in doubt are sending."
+        ),
         Statement("""
 SELECT m.id AS message_id, m.status, w.place
   FROM (SELECT message_id, 'queue' AS place, 'queued' AS status FROM queue
@@ -184,7 +187,7 @@ SELECT m.id AS message_id, m.status, w.place
 # that is seen elsewhere.
 SENDING_CHECK: Final = Check(
     "sending",
-    "While workers run, no message stays in a hand-over or in doubt for half an hour more than it takes.",
+    mark("While workers run, no message is stuck in submission or in doubt for more than half an hour."),
     Statement("""
 SELECT waits.message_id, waits.place, waits.since
   FROM (SELECT message_id, 'in_flight' AS place, claimed_at AS since FROM in_flight
@@ -199,7 +202,7 @@ SELECT waits.message_id, waits.place, waits.since
 
 HAND_OVER_CHECK: Final = Check(
     "hand_over",
-    "Of a message that a carrier has or may have, a segment is known to be taken, or it was in doubt.",
+    mark("Every submitted message has a segment that a carrier accepted, or was in doubt."),
     Statement("""
 SELECT m.id AS message_id, m.status
   FROM messages m
@@ -212,7 +215,7 @@ SELECT m.id AS message_id, m.status
 
 IDEMPOTENCY_CHECK: Final = Check(
     "idempotency",
-    "Every remembered answer belongs to a batch of the same account.",
+    mark("Every stored idempotent answer belongs to a batch of the same account."),
     Statement("""
 SELECT i.account_id, i.key, i.batch_id
   FROM idempotency_keys i
@@ -229,7 +232,7 @@ EVENT_CHECKS: Final = (
     # holes are looked for above the last number that lies so close to it.
     Check(
         "event_sequence",
-        "The events of an account are numbered up to its counter, each number once and none left out.",
+        mark("The events of an account are numbered without gaps or repeats."),
         Statement("""
 WITH unsure AS MATERIALIZED (
     SELECT account_id, max(sequence) AS last
@@ -259,7 +262,7 @@ SELECT e.account_id, c.last AS counter, e.first, e.last, e.count
     # A message that a late receipt settled may have been told of as unconfirmed before.
     Check(
         "message_event",
-        "Every final status and every refund of a message was told once, and nothing else was.",
+        mark("There is exactly one event for every final status and every refund of a message."),
         Statement("""
 SELECT coalesce(m.id, e.message_id) AS message_id, coalesce(m.type, e.type) AS type,
        coalesce(e.count, 0) AS events
@@ -286,7 +289,7 @@ SELECT coalesce(m.id, e.message_id) AS message_id, coalesce(m.type, e.type) AS t
     ),
     Check(
         "batch_event",
-        "The end of every batch with recipients was told once, and of no other.",
+        mark("There is exactly one event for the completion of every batch with recipients."),
         Statement("""
 SELECT coalesce(b.id, e.batch_id) AS batch_id, coalesce(e.count, 0) AS events
   FROM (SELECT id FROM batches WHERE completed_at IS NOT NULL AND recipients > 0) b
@@ -300,7 +303,7 @@ SELECT coalesce(b.id, e.batch_id) AS batch_id, coalesce(e.count, 0) AS events
     ),
     Check(
         "event_owner",
-        "Every event about a message or a batch is told to the account that it belongs to.",
+        mark("Every event belongs to the same account as its message or batch."),
         Statement("""
 SELECT e.account_id, e.sequence, e.type, coalesce(m.account_id, b.account_id) AS owner_id
   FROM events e

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from tumira.core.translation import mark
 from tumira.postgres.statement import Statement
 
 
@@ -17,7 +18,7 @@ class Check:
 
 BALANCE_CHECK: Final = Check(
     "balance",
-    "Every balance is the sum of the account's transfers.",
+    mark("Every balance is the sum of the account's transfers."),
     Statement("""
 SELECT a.id AS account_id, a.balance, coalesce(t.total, 0) AS transfers
   FROM accounts a
@@ -34,7 +35,9 @@ SELECT a.id AS account_id, a.balance, coalesce(t.total, 0) AS transfers
 TOP_UP_CHECKS: Final = (
     Check(
         "top_up",
-        "A credited top-up moved its amount once, one taken back all but what is owed, and others nothing.",
+        mark(
+            "A credited top-up was credited once, a reversed one taken back up to what is owed, others never."
+        ),
         Statement("""
 SELECT t.id AS top_up_id, t.state, t.amount, t.owed, m.times, m.came, m.went
   FROM top_ups t
@@ -59,7 +62,7 @@ SELECT t.id AS top_up_id, t.state, t.amount, t.owed, m.times, m.came, m.went
     ),
     Check(
         "top_up_transfer",
-        "Every transfer of a top-up's book belongs to a top-up of its account, paid in that way.",
+        mark("Every top-up transfer belongs to a top-up of the same account and payment method."),
         Statement("""
 SELECT m.id AS transfer_id, m.account_id, m.from_book, m.to_book, m.amount, m.top_up_id,
        t.account_id AS top_up_account_id, t.method
@@ -74,7 +77,7 @@ SELECT m.id AS transfer_id, m.account_id, m.from_book, m.to_book, m.amount, m.to
     # What the operator credited on a word of their own needs no voucher and no deposit.
     Check(
         "voucher",
-        "Every voucher of ours that was used was credited once at its amount, and nothing was without one.",
+        mark("Every used voucher was credited once, for its amount; no credit is without its voucher."),
         Statement("""
 SELECT v.id AS voucher_id, v.amount AS voucher_amount, t.id AS top_up_id, t.state, t.amount
   FROM (SELECT * FROM vouchers WHERE top_up_id IS NOT NULL) v
@@ -93,7 +96,9 @@ SELECT v.id AS voucher_id, v.amount AS voucher_amount, t.id AS top_up_id, t.stat
     # Multiplied and not divided, because a division is rounded.
     Check(
         "deposit",
-        "The USDT deposits that were credited come to their top-up's amount, and nothing was without them.",
+        mark(
+            "USDT deposits add up to the amount of their top-up; there is no USDT credit without a deposit."
+        ),
         Statement("""
 SELECT coalesce(t.id, d.top_up_id) AS top_up_id, t.state, t.amount, d.units
   FROM (SELECT * FROM top_ups WHERE method = 'usdt' AND state IN ('credited', 'reversed')) t
@@ -115,7 +120,7 @@ SELECT coalesce(t.id, d.top_up_id) AS top_up_id, t.state, t.amount, d.units
 # What the money page shows. Newer transfers are not added up yet.
 MONEY_BY_DAY_CHECK: Final = Check(
     "money_by_day",
-    "The totals of a day are the sums of its transfers.",
+    mark("The totals of a day are the sums of its transfers."),
     Statement("""
 SELECT day, from_book, to_book, kept.transfers, kept.amount, summed.amount AS transfers_amount
   FROM money_days kept

@@ -16,6 +16,7 @@ from tumira import audit_log
 from tumira.audit_log import Actor
 from tumira.core.database_errors import is_unavailable
 from tumira.core.days import LOCAL_TIME
+from tumira.core.translation import _
 from tumira.operations.audit.checks import CHECKS
 from tumira.operations.audit.money_checks import Check
 from tumira.postgres import clock
@@ -236,12 +237,12 @@ async def _run(line: Connection, run_s: float) -> tuple[Broken | None, str | Non
         async with asyncio.timeout(run_s), one_moment(line):
             return broken_of([await run_check(line, check) for check in CHECKS]), None
     except TimeoutError:
-        return None, f"It took longer than {run_s / 3600:g} hours and was stopped."
+        return None, _("Stopped after {hours} hours.").format(hours=f"{run_s / 3600:g}")
     except asyncpg.PostgresError as error:
         if is_unavailable(error):
             # Not its end: another worker begins it again.
             raise
-        return None, f"PostgreSQL ended it: {error}"
+        return None, _("PostgreSQL stopped it: {error}").format(error=error)
 
 
 async def record(database: Database, actor: str, started_at: datetime, findings: Iterable[Finding]) -> None:
