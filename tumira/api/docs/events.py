@@ -103,14 +103,14 @@ HEADERS: Final[Mapping[str, Json]] = {
         "example": EVENT_ID,
     },
     "webhook-timestamp": {
-        "description": "When this try was made, in seconds since 1970. Refuse one that is more than five "
-        "minutes from your clock.",
+        "description": "When this try was made, in seconds since 1970. Refuse a request whose time is "
+        "more than five minutes from your clock.",
         "schema": {"type": "integer", "minimum": 0},
         "example": _ATTEMPTED_AT_S,
     },
     "webhook-signature": {
-        "description": "One or more signatures parted by spaces, each `v1,` and the base64 of the "
-        "HMAC-SHA-256 of id, timestamp and body, joined by full stops. One that fits is enough; there are "
+        "description": "One or more signatures separated by spaces, each `v1,` and the base64 of the "
+        "HMAC-SHA-256 of id, timestamp and body, joined by full stops. One match is enough; there are "
         "two for 24 hours after the secret was changed.",
         "schema": {"type": "string", "pattern": "^v1,[A-Za-z0-9+/]{43}=( v1,[A-Za-z0-9+/]{43}=)*$"},
         "example": sign([_SECRET], EVENT_ID, _ATTEMPTED_AT_S, example_body("message.delivered")),
