@@ -82,7 +82,7 @@ def test_what_cannot_be_is_one_line(cli: QuickCli) -> None:
     added = ["operator", "create", "--name"]
     cli.check_refused(
         ("is an operator already", [*added, "Again", "--phone", phone]),
-        ("is no number", [*added, "Odd", "--phone", "12"]),
+        ("is not a mobile number", [*added, "Odd", "--phone", "12"]),
         ("name cannot be used", [*added, " ", "--phone", new_phone()]),
         ("no operator with that number", ["operator", "reset", "--phone", new_phone()]),
         ("no operator with that number", ["operator", "remove", "--phone", "x"]),

@@ -13,6 +13,7 @@ from tumira import audit_log
 from tumira.audit_log import Actor
 from tumira.core.errors import OperatorError
 from tumira.core.ids import OperatorId, new_id
+from tumira.core.translation import _
 from tumira.identity import notify_owner, second_factor, totp
 from tumira.identity.passwords import LOCAL, hash_secret
 from tumira.identity.person_rules import check_name, clean_name
@@ -46,12 +47,14 @@ async def create(database: Database, *, phone: str, name: str, role: Role, actor
     name = clean_name(name)
     fault = check_name(name)
     if fault is not None:
-        raise OperatorError(f"The name cannot be used: {fault}")
+        raise OperatorError(_("The name cannot be used: {fault}").format(fault=fault))
     async with database.transaction() as connection:
         number = read_phone(await get_tariff(connection), phone)
         if number is None:
             raise OperatorError(
-                f"{phone!r} is no number of a country that can be sent to, like +2637712xxxxx."
+                _("{phone} is not a mobile number that we can send to. Enter it like +263771200001.").format(
+                    phone=repr(phone)
+                )
             )
         now = await clock.read_now(connection)
         if not await operators.insert(
@@ -64,7 +67,7 @@ async def create(database: Database, *, phone: str, name: str, role: Role, actor
             valid_for=ONE_TIME_FOR,
         ):
             raise OperatorError(
-                f"{number} is an operator already; `tumira operator reset` gives a new password."
+                _("{number} is an operator already. Reset their password instead.").format(number=number)
             )
         await audit_log.record_by_operator(connection, actor, "operator added", f"{name}, {number}, {role}")
     return password
@@ -101,7 +104,9 @@ async def get_operator(connection: Connection, phone: str) -> Operator:
     number = read_phone(await get_tariff(connection), phone)
     operator = None if number is None else await operators.find_by_phone(connection, number)
     if operator is None:
-        raise OperatorError("There is no operator with that number; `tumira operator list` shows them.")
+        raise OperatorError(
+            _("There is no operator with that number. `tumira operator list` lists all operators.")
+        )
     return operator
 
 

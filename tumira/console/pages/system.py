@@ -27,6 +27,8 @@ from tumira.operations.audit import runs
 from tumira.operations.audit.checks import CHECKS
 from tumira.postgres import migrate, partitions
 from tumira.postgres import nodes as system
+from tumira.pricing.phone_numbers import country_of, read_phone
+from tumira.pricing.store import get_tariff
 
 SYSTEM: Final = "/operator/system"
 AUDITS_SHOWN: Final = 5
@@ -125,15 +127,19 @@ async def ask_audit(session: OperatorSession) -> Response:
 async def add_operator(session: OperatorSession) -> Response:
     """Add an operator, and show the password of their first sign-in this once."""
     form = await OperatorForm.accept(session.request)
+    async with session.database.connection() as connection:
+        tariff = await get_tariff(connection)
+    home = country_of(tariff, session.operator.phone)
+    phone = read_phone(tariff, form.phone.data, home) or form.phone.data
     with form.blame("phone"):
         password = await operator_access.create(
             session.database,
-            phone=form.phone.data,
+            phone=phone,
             name=form.name.data,
             role=Role(form.role.data),
             actor=session.actor,
         )
-    return await show_system(session, (form.phone.data, password))
+    return await show_system(session, (phone, password))
 
 
 async def reset_operator(session: OperatorSession) -> Response:
