@@ -6,10 +6,10 @@ import pytest
 from tests.support.processes.service import Service
 from tumira.content.classifier import classify
 from tumira.content.verdict import Label
-from tumira.dashboard.pages.content_policy import EXAMPLES
+from tumira.dashboard.pages.landing import POLICY_EXAMPLES
 
 
-@pytest.mark.parametrize(("good", "bad"), EXAMPLES)
+@pytest.mark.parametrize(("good", "bad"), POLICY_EXAMPLES)
 def test_the_examples_are_judged_as_the_page_says(good: str, bad: str) -> None:
     assert (classify(good).label, classify(bad).label) == (Label.TRANSACTIONAL, Label.PROMOTIONAL)
 

@@ -30,10 +30,11 @@ from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres import partitions
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
 from tumira.sending.types import Answered
-from tumira.uploads import chunks
+from tumira.uploads import chunks, kept_files
 from tumira.uploads import send as send_file
 from tumira.uploads import store as uploads
 from tumira.uploads.check_rows import Wanted
+from tumira.uploads.kept_files import KeptFile
 from tumira.uploads.send import send_next_chunk
 from tumira.webhooks.manage import add_endpoint
 
@@ -381,6 +382,10 @@ async def test_every_file_with_the_number_is_found(office: Office, number: str) 
         await office.send_file(await office.check_file(f"to,name\n{number},Ben\n{next(_numbers)},Ada"))
         for one in await office.world.claim(2):
             await office.world.settle(office.world.refused(one))
+    async with office.database.transaction() as connection:
+        kept = KeptFile(new_id(1), "people.csv", "Dear {name}", "", "", None)
+        await kept_files.keep(connection, office.world.caller.id, kept, f"to\n{number}".encode())
+    assert "kept_files" in await office.where(number)
 
     erased = await office.erase(number)
 

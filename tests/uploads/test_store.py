@@ -25,9 +25,10 @@ from tumira.operations.audit import runs
 from tumira.operations.audit.checks import CHECKS
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres.pool import KEY_LOOKUPS, Database
-from tumira.uploads import check_rows, chunks, send
+from tumira.uploads import check_rows, chunks, kept_files, send
 from tumira.uploads import store as uploads
 from tumira.uploads.check_rows import Wanted
+from tumira.uploads.kept_files import KeptFile
 from tumira.uploads.send import Begun, Changed, NoLongerAllowed, send_next_chunk
 from tumira.uploads.store import Upload
 
@@ -414,6 +415,22 @@ async def test_files_are_forgotten_after_a_week_unless_they_are_being_sent(world
     rows = await world.rows("SELECT upload_id FROM upload_chunks")
     assert {row["upload_id"] for row in rows} == {sending, fresh}
     assert len(await world.sent_to()) == 3
+
+
+async def test_a_kept_file_is_forgotten_after_a_day(world: World) -> None:
+    file = KeptFile(new_id(1), "people.csv", "Dear {name}", "ZW", "spring", None)
+    async with world.database.transaction() as connection:
+        await kept_files.keep(connection, world.caller.id, file, b"to\n+263771200001")
+        assert await kept_files.find(connection, world.caller.id) == file
+        assert await kept_files.reuse(connection, world.caller.id, new_id(2), "", "", "") is None
+        found = await kept_files.reuse(connection, world.caller.id, file.id, "Hello", "", "")
+    assert found == ("people.csv", b"to\n+263771200001")
+    assert await run_task(world.database, TASK["forget old uploads"]) == 0
+    await world.rows("UPDATE kept_files SET kept_at = now() - interval '25 hours'")
+    async with world.database.transaction() as connection:
+        assert await kept_files.find(connection, world.caller.id) is None
+        assert await kept_files.reuse(connection, world.caller.id, file.id, "Hello", "", "") is None
+    assert await run_task(world.database, TASK["forget old uploads"]) == 1
 
 
 async def test_a_text_whose_template_was_removed_is_not_agreed_to_nor_sent(world: World) -> None:

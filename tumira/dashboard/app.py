@@ -21,7 +21,6 @@ from tumira.dashboard.pages import (
     balance,
     batches,
     compose,
-    content_policy,
     health,
     keys,
     landing,
@@ -106,7 +105,6 @@ class Dashboard:
     def routes(self) -> Sequence[Route]:
         modules = (
             landing,
-            content_policy,
             sign_up,
             sign_in,
             overview,

@@ -1,4 +1,4 @@
-"""The public pages: the front page with prices and ways to pay, terms, privacy and contact."""
+"""The public pages: prices and ways to pay, content policy, terms, privacy and contact."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +29,29 @@ NO_CACHE: Final = {"Cache-Control": "no-cache"}
 WALLETS: Final = ("EcoCash", "OneMoney", "InnBucks", mark("Visa or Mastercard"))
 USDT: Final = "USDT (BEP20)"
 ALL_METHODS: Final = ("EcoCash", "OneMoney", mark("Visa or Mastercard"), USDT, mark("Vouchers"))
+# A text that may be sent, beside one that is refused. Messages of customers are not translated.
+POLICY_EXAMPLES: Final = (
+    ("Your order 1042 is on its way.", "Your order 1042 is on its way. Get 20% off your next order!"),
+    (
+        "EcoCash: you received USD 20.00 from TENDAI. Balance USD 31.40.",
+        "EcoCash: send USD 20 this week and get USD 1 back.",
+    ),
+    (
+        "Dear parent, term 2 fees of USD 120 are due on 6 May.",
+        "Dear parent, enrolment for 2027 is open. Limited places, visit our open day on Saturday.",
+    ),
+    (
+        "Capfin: your instalment of R412 is due on 25 June.",
+        "Capfin: you qualify for a loan of up to R15 000. Dial *120*555#.",
+    ),
+    ("Clicks: you have 312 points worth R31.20.", "Clicks: 3 for 2 on all vitamins until Sunday."),
+    ("Mari yenyu USD 20 yapinda muEcoCash.", "Hwina USD 100 nhasi! Tumira WIN ku 32100."),
+    (
+        "Iphasela lakho selifikile ePEP, lilande ngaphambi koLwesihlanu.",
+        "Uwine! Thenga idatha ka-R29 namuhla uthole i-2GB mahhala.",
+    ),
+    ("Jou afspraak by dr Nel is Dinsdag 10:00.", "Koop nou en kry 30% afslag op alle skoene."),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +94,7 @@ def routes(services: Services) -> Sequence[Route]:
     return [
         public(services, "/", show_landing),
         public(services, "/contact", show_contact),
+        public(services, "/content-policy", show_content_policy),
         public(services, "/terms", show_terms),
         public(services, "/privacy", show_privacy),
     ]
@@ -114,3 +138,7 @@ async def show_privacy(services: Services, _request: Request) -> Response:
         refusal_days=REFUSALS_KEPT.days,
         session_days=DAYS_MAX,
     )
+
+
+async def show_content_policy(services: Services, _request: Request) -> Response:
+    return services.templates.page("content_policy.html.jinja", headers=NO_CACHE, examples=POLICY_EXAMPLES)
