@@ -9,7 +9,7 @@ import pytest
 from tests.support.delivery.engine import Engine
 from tests.support.sending.owners import give_owner, texts_to_owner
 from tumira.core.ids import AccountId, BatchId, new_id
-from tumira.delivery.refund_notices import refund_notice
+from tumira.delivery.settle_rules import refund_notice
 from tumira.delivery.store.settlement import BatchChange, LockedBatch
 from tumira.simulator.smsc import run_smsc
 

@@ -15,7 +15,7 @@ from tumira.core.ids import UploadId
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.sending.search import HIGHEST, BatchFilter, Search
 from tumira.uploads import check_rows, chunks, entries
-from tumira.uploads.entries import Entry, Outcome, list_entries
+from tumira.uploads.entries import Outcome, SentEntry, list_entries
 from tumira.uploads.resend import prepare_resend, resend_id
 from tumira.uploads.send import NoLongerAllowed, send_next_chunk
 
@@ -30,8 +30,8 @@ async def world(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
     await database.close()
 
 
-async def pages_of(world: World, count_max: int, wanted: Search, **options: bool) -> Sequence[Entry]:
-    found: list[Entry] = []
+async def pages_of(world: World, count_max: int, wanted: Search, **options: bool) -> Sequence[SentEntry]:
+    found: list[SentEntry] = []
     before = HIGHEST
     for _ in range(50):
         async with world.database.connection() as connection:

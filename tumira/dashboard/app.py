@@ -18,7 +18,6 @@ from tumira.core.settings.seller import NO_SELLER, Seller
 from tumira.core.settings.support import Support
 from tumira.core.translation import _
 from tumira.dashboard.pages import (
-    balance,
     batches,
     compose,
     health,
@@ -108,7 +107,6 @@ class Dashboard:
             sign_up,
             sign_in,
             overview,
-            balance,
             health,
             compose,
             # Before the pages of a file, whose addresses look like that of the sample.

@@ -22,8 +22,7 @@ from tumira.delivery.outcomes import (
     RetryLater,
     Taken,
 )
-from tumira.delivery.refund_notices import refund_notice
-from tumira.delivery.settle_rules import NO_RULES, REFUND_ALL, Consequences, Ending
+from tumira.delivery.settle_rules import NO_RULES, REFUND_ALL, Consequences, Ending, refund_notice
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store import settlement
 from tumira.delivery.store import waiting as places

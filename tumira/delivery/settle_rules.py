@@ -2,13 +2,15 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
 from msgspec import Struct
 
-from tumira.core.days import local_ordinal
+from tumira.core.days import local_ordinal, local_time
 from tumira.core.ids import AccountId, BatchId, made_at_ms
+from tumira.core.translation import _
 from tumira.delivery import receipt_rules
 from tumira.delivery.outcomes import (
     AlreadyTaken,
@@ -22,13 +24,25 @@ from tumira.delivery.outcomes import (
     RetryLater,
     Taken,
 )
-from tumira.delivery.store.settlement import LockedMessage, MessageChange, NewPart, PartReport
+from tumira.delivery.store.settlement import (
+    BatchChange,
+    LockedBatch,
+    LockedMessage,
+    MessageChange,
+    NewPart,
+    PartReport,
+)
 from tumira.delivery.store.waiting import Incident, NewRetry, QueueEntry, QueuePlace
 from tumira.sending import lifecycle
 from tumira.sending.daily_totals import DayKey
+from tumira.sending.owner_notices import OwnerNotice, write_usd
 
 REFUND_ALL: Final = frozenset({"failed", "expired", "undelivered"})
 NO_RULES: Final[Mapping[int, Collection[str]]] = {}
+# A refund of a batch is large, and its owner gets a notice, if both are reached: a few failed numbers of a
+# large batch are usual, and a few cents are no news.
+REFUND_MIN: Final = Decimal(5)
+SHARE_MIN: Final = Decimal("0.1")
 
 Segment = tuple[UUID, int, int]
 
@@ -322,3 +336,33 @@ def _late(report: Reported) -> Incident:
     return Incident(
         report.message_id, "late_receipt", report.carrier_id, report.number, detail=report.receipt.text
     )
+
+
+def refund_notice(batch: LockedBatch, change: BatchChange) -> OwnerNotice | None:
+    """Return the notice about a batch, once: when it is complete and much of its cost was given back.
+
+    A late receipt may still refund more, which leads to a notice only if there was none before.
+    """
+    was_complete = batch.pending == 0
+    refunded = batch.refunded + change.refunded
+    if not (was_complete or change.completed) or not _is_large(refunded, batch.total_cost):
+        return None
+    if was_complete and _is_large(batch.refunded, batch.total_cost):
+        return None
+    text = _(
+        "{refunded} of {cost} for your batch of {time} was refunded, because messages were not delivered. "
+        "See Batches in the dashboard."
+    )
+    return OwnerNotice(
+        batch.account_id,
+        _("A refund of {refunded} from Tumira").format(refunded=write_usd(refunded)),
+        text.format(
+            refunded=write_usd(refunded),
+            cost=write_usd(batch.total_cost),
+            time=f"{local_time(batch.created_at):%-d %b %H:%M}",
+        ),
+    )
+
+
+def _is_large(refunded: Decimal, cost: Decimal) -> bool:
+    return refunded >= REFUND_MIN and refunded >= cost * SHARE_MIN

@@ -48,7 +48,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SentEntry:
     """A batch, or a file with all its batches; `found` is the newest of them."""
 
     found: FoundBatch
@@ -91,7 +91,7 @@ class EntryPage:
     `stopped_at` is how far back the search got before it had read the maximum of rows.
     """
 
-    entries: Sequence[Entry]
+    entries: Sequence[SentEntry]
     older: BatchId | None
     stopped_at: datetime | None
 
@@ -166,5 +166,5 @@ async def _page(
         if all(one.id in counts for one in batches):
             unsent = 0 if file is None else file.recipients - sum(one.recipients for one in batches)
             outcome = Outcome.of((counts[one.id] for one in batches), unsent)
-        entries.append(Entry(batch, file, batches, outcome))
+        entries.append(SentEntry(batch, file, batches, outcome))
     return EntryPage(entries, older, stopped_at)

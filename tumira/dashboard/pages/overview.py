@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tumira.accounts import api_keys
@@ -18,7 +18,7 @@ from tumira.dashboard.session import HOME, VERIFY, CustomerSession, Services, pr
 from tumira.delivery.store import binds
 from tumira.html import chart
 from tumira.html.cookies import Cookie
-from tumira.html.page import write_usd
+from tumira.html.page import HEADERS, PRIVATE, write_usd
 from tumira.html.redirect import redirect
 from tumira.identity.store.sessions import SignedInCustomer
 from tumira.postgres.connection import Connection
@@ -51,7 +51,7 @@ NO_CARRIER: Final = mark(
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FirstStep:
     """Something that a new customer does once."""
 
     name: str
@@ -79,7 +79,11 @@ def routes(services: Services) -> Sequence[Route]:
         hidden.set(response, "hidden")
         return response
 
-    return [private(services, HOME, show), private(services, HIDE_STEPS, hide_steps, "POST")]
+    return [
+        private(services, HOME, show),
+        private(services, HIDE_STEPS, hide_steps, "POST"),
+        private(services, "/dashboard/balance/now", show_balance),
+    ]
 
 
 async def show_overview(session: CustomerSession, *, show_steps: bool) -> Response:
@@ -94,15 +98,17 @@ async def show_overview(session: CustomerSession, *, show_steps: bool) -> Respon
         latest = (await list_entries(connection, account_id, Search(), LATEST)).entries
         own_endpoints = await endpoints.list_endpoints(connection, account_id, ENDPOINTS_MAX)
         alerts = await _list_alerts(connection, customer, own_endpoints)
-        steps: Sequence[Step] = []
+        steps: Sequence[FirstStep] = []
         if show_steps:
             keys = await api_keys.list_some(connection, account_id, 1)
             steps = [
-                Step(_("Verify your phone number"), VERIFY, customer.phone_proved),
-                Step(_("Top up your balance"), "/dashboard/top-up", bool(customer.balance or latest)),
-                Step(_("Send a first message"), "/dashboard/compose", bool(latest)),
-                Step(_("For developers: create an API key"), "/dashboard/keys", bool(keys)),
-                Step(_("For developers: add a webhook endpoint"), "/dashboard/webhooks", bool(own_endpoints)),
+                FirstStep(_("Verify your phone number"), VERIFY, customer.phone_proved),
+                FirstStep(_("Top up your balance"), "/dashboard/top-up", bool(customer.balance or latest)),
+                FirstStep(_("Send a first message"), "/dashboard/compose", bool(latest)),
+                FirstStep(_("For developers: create an API key"), "/dashboard/keys", bool(keys)),
+                FirstStep(
+                    _("For developers: add a webhook endpoint"), "/dashboard/webhooks", bool(own_endpoints)
+                ),
             ]
     names = tariff.names
     days = chart.add_up(ended, waiting)
@@ -174,3 +180,11 @@ def _why(waiting: Waiting, cut_off: set[str]) -> str:
     if waiting.country in cut_off and waiting.why in {WaitReason.TURN, WaitReason.RETRY}:
         return NO_CARRIER
     return WHY[waiting.why]
+
+
+async def show_balance(session: CustomerSession) -> Response:
+    """Answer the scripts of pages, which keep the balance in the bar at the top current."""
+    return JSONResponse(
+        {"balance": write_usd(session.customer.balance), "is_too_low": session.is_too_low},
+        headers={**HEADERS, **PRIVATE},
+    )
