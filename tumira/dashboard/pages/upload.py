@@ -13,8 +13,8 @@ from tumira.core.errors import ServiceUnavailable
 from tumira.core.ids import UPLOAD, UploadId, write_id
 from tumira.core.translation import _, mark, ngettext
 from tumira.dashboard.downloads import Row, download_list
-from tumira.dashboard.pages import sent_file
-from tumira.dashboard.pages.sent_file import UPLOADS, upload_path
+from tumira.dashboard.pages import results
+from tumira.dashboard.pages.results import UPLOADS, upload_path
 from tumira.dashboard.refusal_words import say_refusal
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.delivery.manage_carriers import list_senders
@@ -89,7 +89,7 @@ async def show(session: CustomerSession) -> Response:
         return session.page("upload_checking.html.jinja", **await _checking(session, upload))
     if upload.state == CHECKED:
         return await _verdict(session, upload)
-    return await sent_file.show_sent(session, upload)
+    return await results.show_sent(session, upload)
 
 
 async def _verdict(session: CustomerSession, upload: Upload) -> Response:
@@ -137,7 +137,7 @@ async def _confirmation(
         offer = await send.price_rest(connection, upload)
         first = await upload_chunks.find_next_good(connection, upload.id, 0)
         samples = await upload_chunks.list_good(connection, upload.id, first or 0, SAMPLES)
-        refused = await sent_file.list_refused(connection, upload)
+        refused = await results.list_refused(connection, upload)
         tariff = await get_tariff(connection)
     faults = faults or {}
     if offer.unreachable:
@@ -167,7 +167,7 @@ async def confirm(session: CustomerSession) -> Response:
     decided = await send.confirm(session.database, session.account_id, upload.id, agreed)
     match decided:
         case None:
-            raise HTTPException(404, _(sent_file.NO_FILE))
+            raise HTTPException(404, _(results.NO_FILE))
         case Begun():
             return redirect(upload_path(upload.id))
         case Changed():
@@ -214,7 +214,7 @@ async def show_progress(session: CustomerSession) -> Response:
             correct_path=None,
             is_over=True,
         )
-    return await sent_file.show_progress(session, upload)
+    return await results.show_progress(session, upload)
 
 
 async def _checking(session: CustomerSession, check: FileCheck) -> Mapping[str, Any]:
@@ -263,7 +263,7 @@ async def _find(session: CustomerSession) -> Upload:
 
 async def _find_any(session: CustomerSession) -> Upload | FileCheck:
     account_id = session.account_id
-    upload_id = UploadId(read_path_id(session.request, UPLOAD, _(sent_file.NO_FILE)))
+    upload_id = UploadId(read_path_id(session.request, UPLOAD, _(results.NO_FILE)))
     async with session.database.connection() as connection:
         found = (
             await uploads.find(connection, account_id, upload_id)
@@ -272,7 +272,7 @@ async def _find_any(session: CustomerSession) -> Upload | FileCheck:
             or await uploads.find(connection, account_id, upload_id)
         )
     if found is None:
-        raise HTTPException(404, _(sent_file.NO_FILE))
+        raise HTTPException(404, _(results.NO_FILE))
     return found
 
 

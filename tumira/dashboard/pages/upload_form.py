@@ -14,7 +14,7 @@ from tumira.core.ids import new_id, read_id, write_id
 from tumira.core.translation import _, mark
 from tumira.dashboard.downloads import Row, download_list
 from tumira.dashboard.draft_view import describe
-from tumira.dashboard.pages.sent_file import UPLOADS, upload_path
+from tumira.dashboard.pages.results import UPLOADS, upload_path
 from tumira.dashboard.pages.upload import BYTE_ORDER_MARK, KEPT, STATES
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.form_body import FILE_BYTES_MAX, File, read_upload

@@ -1,23 +1,42 @@
-"""The page of a file that is being sent or was sent: one result, one download, and sending again."""
+"""The result of a file: one page, one download; and resends, of files and batches, to those that failed."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
+from msgspec import structs
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.core.errors import (
+    IdempotencyConflict,
+    IdempotencyInProgress,
+    InsufficientBalance,
+    ServiceUnavailable,
+    ValidationFailed,
+)
 from tumira.core.ids import MESSAGE, UPLOAD, BatchId, MessageId, UploadId, write_id
 from tumira.core.translation import _, mark
 from tumira.dashboard.downloads import Row, download_list
-from tumira.dashboard.pages.batches import MESSAGE_COLUMNS, MESSAGES_PAGE, message_row, shares
+from tumira.dashboard.pages.batches import (
+    BATCHES,
+    MESSAGE_COLUMNS,
+    MESSAGES_PAGE,
+    batch_path,
+    find_batch,
+    message_row,
+    shares,
+)
+from tumira.dashboard.refusal_words import say_refusal
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.html.forms import read_path_id, read_query_id
+from tumira.html.forms import Form, TextField, read_path_id, read_query_id
 from tumira.html.redirect import redirect
 from tumira.postgres.connection import Connection
 from tumira.pricing.store import get_tariff
-from tumira.sending import batch_messages, batches
+from tumira.sending import batch_messages, batches, compose, resend
+from tumira.sending.batches import BatchDetails
+from tumira.sending.compose import Draft, Review
 from tumira.sending.lifecycle import FAILED, FAILURE_REASONS, MESSAGE_STATUSES, is_final
 from tumira.uploads import chunks as upload_chunks
 from tumira.uploads import store as uploads
@@ -34,13 +53,21 @@ NOT_SENT: Final = "not_sent"
 WAITING: Final = "waiting"
 
 NO_FILE: Final = mark("This file does not exist. Files are kept for 7 days")
+_CHANGED: Final = mark(
+    "The price has changed since this page was shown. Nothing was sent. Check it and confirm."
+)
+_UNANSWERED: Final = mark(
+    "We do not know yet whether this was sent. Press Resend again: it is sent and charged only once."
+)
 _COLUMNS: Final = ("row", *MESSAGE_COLUMNS)
 
 
 def routes(services: Services) -> Sequence[Route]:
     return [
         private(services, UPLOADS + "/{id}/messages.csv", download_rows),
-        private(services, UPLOADS + "/{id}/resend", resend, "POST"),
+        private(services, UPLOADS + "/{id}/resend", resend_file, "POST"),
+        private(services, BATCHES + "/{id}/resend", ask_resend),
+        private(services, BATCHES + "/{id}/resend", confirm_resend, "POST"),
     ]
 
 
@@ -130,7 +157,7 @@ async def list_refused(connection: Connection, upload: Upload) -> Sequence[RowFa
     )
 
 
-async def resend(session: CustomerSession) -> Response:
+async def resend_file(session: CustomerSession) -> Response:
     """Prepare a file of the failed rows, and ask for its confirmation."""
     upload = await _find(session)
     prepared = await prepare_resend(session.database, session.account_id, upload.id)
@@ -205,3 +232,82 @@ async def _good_rows(
 def _unsent_row(line: int, number: str, status: str, reason: str | None = None) -> Row:
     values = {"row": line, "number": number, "status": status, "failure_reason": reason}
     return [values.get(column) for column in _COLUMNS]
+
+
+class ResendForm(Form):
+    terms = TextField()
+
+
+async def ask_resend(session: CustomerSession) -> Response:
+    """Show what it costs to send a batch again to the recipients whose messages failed."""
+    batch, draft = await _find_resend(session)
+    if draft is None:
+        return redirect(batch_path(batch.id))
+    customer = session.customer
+    review = await compose.review(
+        session.database,
+        session.services.batcher,
+        customer.account_id,
+        draft,
+        balance=customer.balance,
+        suspended=customer.suspended,
+    )
+    return _resend_page(session, batch, draft, review)
+
+
+async def confirm_resend(session: CustomerSession) -> Response:
+    """Send it, once, if it costs what was shown."""
+    terms = (await ResendForm.read(session.request)).terms.data
+    batch, draft = await _find_resend(session)
+    if draft is None:
+        return redirect(batch_path(batch.id))
+    review = await compose.examine(session.database, session.account_id, draft)
+    if review.refusals or review.quote is None:
+        return _resend_page(session, batch, draft, review)
+    if terms != compose.write_terms(review.quote):
+        return _resend_page(session, batch, draft, review, 409, _(_CHANGED))
+    token = resend.resend_token(batch.id)
+    sent = await compose.send(session.services.batcher, session.account_id, token, draft, review)
+    match sent:
+        case str():
+            return redirect(f"{BATCHES}/{sent}")
+        case IdempotencyConflict():
+            # It was sent before, when other messages had failed.
+            return redirect(batch_path(batch.id))
+        case ValidationFailed():
+            return _resend_page(session, batch, draft, review, 409, _(_CHANGED))
+        case ServiceUnavailable() | IdempotencyInProgress():
+            return _resend_page(session, batch, draft, review, 503, _(_UNANSWERED))
+    return _resend_page(session, batch, draft, structs.replace(review, refusals=[sent]))
+
+
+async def _find_resend(session: CustomerSession) -> tuple[BatchDetails, Draft | None]:
+    """Return a batch and what can be sent again of it; nothing if that was done before."""
+    async with session.database.connection() as connection:
+        batch = await find_batch(session, connection)
+        if await resend.find_resent(connection, session.account_id, batch.id) is not None:
+            return batch, None
+        return batch, await resend.find_draft(connection, session.account_id, batch)
+
+
+def _resend_page(
+    session: CustomerSession,
+    batch: BatchDetails,
+    draft: Draft,
+    review: Review,
+    status: int = 200,
+    notice: str | None = None,
+) -> Response:
+    short = next((one for one in review.refusals if isinstance(one, InsufficientBalance)), None)
+    return session.page(
+        "resend.html.jinja",
+        review.refusals[0].status if review.refusals else status,
+        batch_path=batch_path(batch.id),
+        draft=draft,
+        quote=review.quote,
+        terms=None if review.quote is None else compose.write_terms(review.quote),
+        country_names=review.tariff.names,
+        problems=[say_refusal(one) for one in review.refusals],
+        shortfall=None if short is None else Decimal(short.details[0]["shortfall"]),
+        notice=notice,
+    )
