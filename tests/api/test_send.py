@@ -15,6 +15,9 @@ from tumira.pricing.destinations import Destination, Price, PriceStatus
 ZW: Final = "+263771200001"
 ZA: Final = "+27821230001"
 FOREIGN: Final = "+15550100"
+# Never completed here, and never billed.
+LOCAL: Final = "0771200001"
+LANDLINE: Final = "+263242000000"
 EMOJI: Final = "\N{GRINNING FACE}"
 
 TABLES: Final = ("batches", "messages", "queue", "flows", "transfers", "idempotency_keys")
@@ -35,7 +38,7 @@ def row_counts(service: Service) -> dict[str, int]:
 def test_one_call_makes_one_batch_one_debit_and_a_message_for_each_recipient(service: Service) -> None:
     caller = service.open_account()
     before = row_counts(service)
-    answer = service.send(caller, to=[f" {ZW}", FOREIGN, ZA, ZW, "nonsense", f"{ZA}\n"])
+    answer = service.send(caller, to=[f" {ZW}", FOREIGN, ZA, ZW, LOCAL, LANDLINE, f"{ZA}\n"])
     after = row_counts(service)
     assert (answer.status_code, answer.headers["Content-Type"]) == (202, "application/json")
     assert_rate_headers(answer)
@@ -46,7 +49,8 @@ def test_one_call_makes_one_batch_one_debit_and_a_message_for_each_recipient(ser
         "accepted": 2,
         "rejected": [
             {"to": FOREIGN, "code": "UNSUPPORTED_DESTINATION"},
-            {"to": "nonsense", "code": "INVALID_NUMBER"},
+            {"to": LOCAL, "code": "INVALID_NUMBER"},
+            {"to": LANDLINE, "code": "INVALID_NUMBER"},
         ],
         "segments": 1,
         "total_cost": "0.0600",
