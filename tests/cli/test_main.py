@@ -138,7 +138,7 @@ def test_credit_gives_and_takes_but_never_below_zero(cli: QuickCli) -> None:
     taken = cli.json(*credit, "-1.25", "--note", "Chargeback")
     assert (" ".join(taken), taken["balance"]) == (ACCOUNT_KEYS, "2.2500")
     cli.check_refused(
-        ("less than that", [*credit, "-2.2501", "--note", "Too much"]),
+        ("lower than that", [*credit, "-2.2501", "--note", "Too much"]),
         ("zero", [*credit, "0", "--note", "Nothing"]),
         ("why", [*credit, "1", "--note", " "]),
         ("ten digits", [*credit, "9999999999", "--note", "Too much"]),

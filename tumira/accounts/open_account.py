@@ -12,6 +12,7 @@ from tumira.audit_log import Actor
 from tumira.core import money
 from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, AccountId, new_id, write_id
+from tumira.core.translation import _
 from tumira.postgres.pool import Database
 from tumira.pricing.destinations import sort_recipients
 from tumira.pricing.store import get_tariff
@@ -40,13 +41,14 @@ async def open_account(
         account_id = AccountId(made)
         tariff = await get_tariff(connection)
         if not sort_recipients(tariff, "sms", [phone]).accepted or phone != phone.strip():
-            raise OperatorError(f"{phone!r} is not a number we can send to; write it like +2637712xxxxx.")
+            fault = _("{phone} is not a mobile number that we send to. Write it like +2637712xxxxx.")
+            raise OperatorError(fault.format(phone=repr(phone)))
         if not await accounts.insert(connection, account_id, phone, name, business, rate_limit):
             other = await accounts.find_by_phone(connection, phone)
             if other is not None and other.id == press:
                 return other
             shown = "" if other is None else f": {write_id(ACCOUNT, other.id)}"
-            raise OperatorError(f"{phone} has an account already{shown}.")
+            raise OperatorError(_("{phone} already has an account{shown}.").format(phone=phone, shown=shown))
         detail = ""
         if balance:
             note = note or "Opening balance"
