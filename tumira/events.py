@@ -8,22 +8,24 @@ from typing import Final
 from msgspec import Struct, structs
 
 from tumira.core.ids import AccountId, BatchId, EventId, MessageId, new_id
+from tumira.core.translation import mark
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
 # When each type of event happens, in the order in which all lists show them.
 MEANINGS: Final[Mapping[str, str]] = {
-    "message.sent": "A carrier took the message; its receipt is awaited.",
-    "message.delivered": "The handset has the message.",
-    "message.undelivered": "The carrier reports that the message did not arrive.",
-    "message.expired": "The message's validity ended before it arrived.",
-    "message.failed": "The message could not be handed to a carrier.",
-    "message.unconfirmed": "A carrier may have the message, and no receipt came. A late receipt may still "
-    "bring one of the other outcomes.",
-    "message.refunded": "The message's cost was given back.",
-    "batch.completed": "Every message of the batch is final.",
-    "balance.low": "The balance fell below the account's threshold.",
-    "webhook.test": "A test of the endpoint was requested.",
+    "message.sent": mark("A carrier accepted the message. Its delivery receipt is awaited."),
+    "message.delivered": mark("The message is on the phone."),
+    "message.undelivered": mark("The carrier reports that the message was not delivered."),
+    "message.expired": mark("The message could not be delivered in time."),
+    "message.failed": mark("The message could not be handed to a carrier."),
+    "message.unconfirmed": mark(
+        "A carrier may have the message, but no receipt came. A late receipt can still change the status."
+    ),
+    "message.refunded": mark("The cost of the message was refunded."),
+    "batch.completed": mark("Every message of the batch has its final status."),
+    "balance.low": mark("The balance fell below the alert threshold of the account."),
+    "webhook.test": mark("A test of the endpoint was requested."),
 }
 EVENT_TYPES: Final = tuple(MEANINGS)
 

@@ -166,6 +166,11 @@ def alert(page: httpx.Response) -> str:
     return "" if found is None else " ".join(html.unescape(_TAG.sub(" ", found[1])).split())
 
 
+def page_text(page: httpx.Response) -> str:
+    """Return a page without the id of its request, in which two answers always differ."""
+    return page.text.replace(page.headers["x-request-id"], "")
+
+
 def refuses(answer: httpx.Response, words: str) -> bool:
     """Tell whether a form is shown again, and says this."""
     return answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY and words in alert(answer)

@@ -12,9 +12,9 @@ from tumira.sending.views import Money
 
 
 class ContentReason(Struct):
-    """Words of the text that weighed against it."""
+    """Words because of which the text was refused."""
 
-    words: Annotated[str, Meta(description="The words as they stand in the text.", examples=["20% off"])]
+    words: Annotated[str, Meta(description="The words as they are in the text.", examples=["20% off"])]
     start: Annotated[
         int,
         Meta(ge=0, description="Where they begin, in Unicode characters; the first one is 0.", examples=[40]),
@@ -90,7 +90,7 @@ class ErrorDetail(Struct):
     ) = UNSET
     reasons: Annotated[
         list[ContentReason] | UnsetType,
-        Meta(description="The words that weighed, the heaviest first; at most 10."),
+        Meta(description="The words that decided, the most decisive first; at most 10."),
     ] = UNSET
     drop: Annotated[
         list[str] | UnsetType,
@@ -167,22 +167,22 @@ ADVICE: Final[Mapping[type[Refusal], ErrorAdvice]] = {
     ),
     errors.ApiKeyRevoked: ErrorAdvice("The API key was revoked.", "Create a new key and use that."),
     errors.InsufficientBalance: ErrorAdvice(
-        "The balance does not cover the whole batch. Nothing is sent in part.",
-        "Top up by the `shortfall` in `details`, then repeat the call; the Idempotency-Key is free again.",
+        "The balance does not cover the whole batch. No part of it is sent.",
+        "Top up by the `shortfall` in `details`, then repeat the call with the same Idempotency-Key.",
     ),
     errors.InsufficientScope: ErrorAdvice(
         "The API key lacks the scope of this operation; `WWW-Authenticate` names it.",
         "Use a key that has the scope.",
     ),
     errors.AccountSuspended: ErrorAdvice(
-        "The account is suspended: it can look things up but not send.", "Contact the operator."
+        "The account is suspended: it can read but not send.", "Contact support."
     ),
     errors.NotFound: ErrorAdvice(
-        "The address or id is unknown, misspelt or another account's; the answer is the same for all three.",
+        "The address or id is unknown, misspelt or belongs to another account. The response is the same.",
         "Check the id and the account of the key.",
     ),
     errors.MethodNotAllowed: ErrorAdvice(
-        "The address exists and does not take this method.", "Use one of the methods in the header `Allow`."
+        "The address exists but does not allow this method.", "Use one of the methods in the header `Allow`."
     ),
     errors.RequestTimeout: ErrorAdvice(
         "The headers took longer than 20 seconds to arrive, or the body longer than a minute and a second "
@@ -195,7 +195,7 @@ ADVICE: Final[Mapping[type[Refusal], ErrorAdvice]] = {
     ),
     errors.IdempotencyInProgress: ErrorAdvice(
         "The first call with this Idempotency-Key is still being written.",
-        "Repeat the call after `Retry-After`; you will get the first call's answer.",
+        "Repeat the call after `Retry-After` seconds; you get the response of the first call.",
     ),
     errors.PayloadTooLarge: ErrorAdvice(
         "The body is larger than 256 KiB.", "Split the recipients over several calls."
@@ -212,26 +212,26 @@ ADVICE: Final[Mapping[type[Refusal], ErrorAdvice]] = {
         "`channel` is `telegram` or `whatsapp`, which are reserved.", "Use `sms`."
     ),
     errors.TooManyRecipients: ErrorAdvice(
-        "`to` has more than 1,000 entries, counted as given.", "Split them over several calls."
+        "`to` has more than 1,000 entries, duplicates included.", "Split them over several calls."
     ),
     errors.TooManySegments: ErrorAdvice(
         "The text takes more than 5 segments.",
         "Shorten it, or replace the characters in `ucs2_characters`, each of which forces UCS-2.",
     ),
     errors.ContentRejected: ErrorAdvice(
-        "The text is promotional, in whole or in part, or the operator has blocked texts of its form.",
-        "Leave out the sentences in `drop`, or what the `reasons` point at, and repeat the call; nothing was "
-        "debited, and the Idempotency-Key is free again. For a service message that was misread, ask the "
-        "operator to allow it as a template.",
+        "The text is promotional, in whole or in part, or texts like it are blocked.",
+        "Leave out the sentences in `drop`, or the words in `reasons`, and repeat the call. Nothing was "
+        "billed, and the Idempotency-Key can be used again. If a service message was refused by mistake, "
+        "ask for a review in the dashboard, under Settings.",
     ),
     errors.RateLimited: ErrorAdvice(
-        "The account made its calls of the last 60 seconds, had too many sends stored today of which every "
+        "The account used up its calls of the last 60 seconds, sent too many batches today of which every "
         "number was rejected, or an address tried too many unknown keys.",
         "Wait `Retry-After` seconds. The call was not processed and is always safe to repeat.",
     ),
     errors.SpendLimitReached: ErrorAdvice(
-        "The batch would pass the account's own spending limit for the day; days end at midnight, UTC+02:00.",
-        "Wait `Retry-After` seconds, or have the limit raised.",
+        "The batch would exceed the spending limit of the account. Days end at midnight, UTC+02:00.",
+        "Wait `Retry-After` seconds, or raise the limit in the dashboard, under Settings.",
     ),
     errors.HeadersTooLarge: ErrorAdvice(
         "The request line and headers are larger than 32 KiB together, or there are more than 100 headers.",
@@ -249,12 +249,12 @@ ADVICE: Final[Mapping[type[Refusal], ErrorAdvice]] = {
 
 FIELD_CODES: Final[Mapping[FieldCode, str]] = {
     FieldCode.REQUIRED: "The field is missing.",
-    FieldCode.WRONG_TYPE: "The value is of another JSON type; null is no value.",
+    FieldCode.WRONG_TYPE: "The value has the wrong JSON type; null is not a value.",
     FieldCode.EMPTY: "The text or list is empty, or the text has only blanks and invisible characters.",
     FieldCode.TOO_LONG: "The text has too many characters.",
-    FieldCode.INVALID_VALUE: "The value is not one of those that the field takes.",
+    FieldCode.INVALID_VALUE: "The value is not one of those allowed.",
     FieldCode.INVALID_CHARACTER: "The text holds half of a surrogate pair, or NUL.",
-    FieldCode.UNKNOWN_FIELD: "There is no such field; a mistyped `dry_run` must not become a bill.",
+    FieldCode.UNKNOWN_FIELD: "There is no such field. A misspelt `dry_run` is refused, not billed.",
 }
 
 RECIPIENT_CODES: Final[Mapping[RecipientCode, str]] = {
