@@ -56,7 +56,7 @@ EVERYWHERE_REFUSED = {
     "https://[2001:db8::1/": "",
     "https://[hooks.example.com]/": "must hold an IPv6 address",
     "https://[fe80::1%25eth0]/": "must hold an IPv6 address",
-    "https://[2001:db8::1]x/": "may only have a port",
+    "https://[2001:db8::1]x/": "can only have a port",
     PLAIN + "?" + "a" * URL_MAX: "at most 2,048 characters",
     PLAIN + "?" + "é" * 700: "each escape counted as three",
 }
@@ -77,17 +77,17 @@ PRIVATE_ONLY = {
         *("https://127。0。0。1/", "https://[::1]/", "https://[::ffff:127.0.0.1]/"),
         "https://[2001:4860:4860::8888]/",
     ],
-    "give one that everybody can resolve": [
+    "is not a public host name": [
         *("https://localhost/", "https://LOCALHOST/", "https://localhost./", "https://hooks.localhost/"),
         *("https://printer.local/", "https://metadata.google.internal/", "https://router.home.arpa/"),
         "https://intranet/",
     ],
-    "443 or one from 1024 on": [
+    "443, or 1024 or higher": [
         *("https://hooks.example.com:22/", "https://hooks.example.com:80/", "https://hooks.example.com:1023/")
     ],
-    "that of PostgreSQL; choose another": ["https://hooks.example.com:5432/"],
-    "that of Redis; choose another": ["https://hooks.example.com:6379/"],
-    "that of SMPP; choose another": ["https://hooks.example.com:2775/"],
+    "used for PostgreSQL; choose another": ["https://hooks.example.com:5432/"],
+    "used for Redis; choose another": ["https://hooks.example.com:6379/"],
+    "used for SMPP; choose another": ["https://hooks.example.com:2775/"],
 }
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import quote
 
 from tumira.core import urls
+from tumira.core.translation import _
 
 URL_MAX: Final = 2048
 
@@ -72,18 +73,19 @@ class Target:
 def parse(url: str, *, allow_private: bool) -> Target:
     """Check a URL; a ValueError says in one sentence what to change."""
     _check_characters(url)
-    scheme, _, rest = url.partition("://")
+    scheme, _separator, rest = url.partition("://")
     tls = scheme.lower() == "https"
     if not tls and not (allow_private and scheme.lower() == "http"):
         wanted = "https:// or http://" if allow_private else "https://"
-        raise ValueError(f"The URL must begin with {wanted}, as in https://hooks.example.com/tumira.")
+        text = _("The URL must begin with {wanted}, as in https://hooks.example.com/tumira.")
+        raise ValueError(text.format(wanted=wanted))
     end = min((at for at in (rest.find("/"), rest.find("?")) if at >= 0), default=len(rest))
     place, path = rest[:end], rest[end:]
     if "@" in place:
-        raise ValueError("The URL must have no user and password; every call is signed instead.")
+        raise ValueError(_("The URL must have no user and password; every call is signed instead."))
     split = urls.split_port(place)
     if split is None:
-        raise ValueError("After the ] of an IPv6 address the URL may only have a port, as in [::1]:8443.")
+        raise ValueError(_("After the ] of an IPv6 address the URL can only have a port, as in [::1]:8443."))
     host, port_text = split
     host = _read_host(host, allow_private=allow_private)
     port = _read_port(port_text, tls=tls, allow_private=allow_private)
@@ -91,24 +93,23 @@ def parse(url: str, *, allow_private: bool) -> Target:
     written = f"http{'s' if tls else ''}://{_write_authority(host, port, tls=tls)}{path}"
     # Escapes make it longer, and the stored URL is checked again when it is called.
     if len(written) > URL_MAX:
-        raise ValueError(f"The URL must have at most {URL_MAX:,} characters, each escape counted as three.")
+        text = _("The URL must have at most {count} characters, each escape counted as three.")
+        raise ValueError(text.format(count=f"{URL_MAX:,}"))
     return Target(url=written, tls=tls, host=host, port=port, path=path)
 
 
 def _check_characters(url: str) -> None:
     if len(url) > URL_MAX:
-        raise ValueError(f"The URL must have at most {URL_MAX:,} characters.")
+        raise ValueError(_("The URL must have at most {count} characters.").format(count=f"{URL_MAX:,}"))
     if any(not character.isprintable() or character.isspace() for character in url):
         raise ValueError(
-            "The URL must have no spaces, line ends or control characters; write a space as %20."
+            _("The URL must have no spaces, line ends or control characters; write a space as %20.")
         )
     # Some programs read it as a slash, and so find another host than we do.
     if "\\" in url:
-        raise ValueError("The URL must have no backslash; write it as %5C.")
+        raise ValueError(_("The URL must have no backslash; write it as %5C."))
     if "#" in url:
-        raise ValueError(
-            "The URL must have no fragment, which no server ever sees; leave out the # and the rest."
-        )
+        raise ValueError(_("The URL must have no fragment; leave out the # and the rest."))
 
 
 def _write_authority(host: str, port: int, *, tls: bool) -> str:
@@ -123,7 +124,7 @@ def _read_host(text: str, *, allow_private: bool) -> str:
     else:
         host = _to_ascii(text).removesuffix(".")
         if not urls.is_host_name(host):
-            raise ValueError("The URL must name a host, as in https://hooks.example.com/tumira.")
+            raise ValueError(_("The URL must name a host, as in https://hooks.example.com/tumira."))
         # No name ends in a number, so this is an address in one of its spellings.
         is_literal = _PART.fullmatch(host.rpartition(".")[2]) is not None
         if is_literal:
@@ -132,13 +133,11 @@ def _read_host(text: str, *, allow_private: bool) -> str:
         return host
     if is_literal:
         raise ValueError(
-            "The URL must name the host, as in https://hooks.example.com/tumira, not its address."
+            _("The URL must name the host, as in https://hooks.example.com/tumira, not its address.")
         )
     if "." not in host or any(host == name or host.endswith("." + name) for name in _INSIDE):
-        raise ValueError(
-            f"{host} is no name on the public internet; give one that everybody can resolve, such as "
-            "hooks.example.com."
-        )
+        text = _("{host} is not a public host name; use a name such as hooks.example.com.")
+        raise ValueError(text.format(host=host))
     return host
 
 
@@ -150,16 +149,14 @@ def _to_ascii(host: str) -> str:
             return host.encode("idna").decode("ascii").lower()
         except UnicodeError:
             pass
-    raise ValueError(
-        "The name of the host cannot be read; write it in its ASCII form, which begins with xn--."
-    )
+    raise ValueError(_("The host name cannot be read; write it in its ASCII form, which begins with xn--."))
 
 
 def _read_literal_6(text: str) -> str:
     address = urls.parse_ipv6(text)
     # A zone names an interface of one machine; it has no meaning to another.
     if address is None or address.scope_id is not None:
-        raise ValueError("The brackets must hold an IPv6 address, as in [2001:db8::1].")
+        raise ValueError(_("The brackets must hold an IPv6 address, as in [2001:db8::1]."))
     return str(address)
 
 
@@ -170,7 +167,8 @@ def _read_literal_4(host: str) -> str:
     # The last number fills all the octets that the ones before it leave.
     most = [255] * (len(numbers) - 1) + [256 ** (_PARTS_MAX + 1 - len(numbers)) - 1]
     if len(parts) > _PARTS_MAX or any(number > limit for number, limit in zip(numbers, most, strict=True)):
-        raise ValueError(f"{host} is neither a name nor an address; write a name such as hooks.example.com.")
+        text = _("{host} is neither a name nor an address; use a name such as hooks.example.com.")
+        raise ValueError(text.format(host=host))
     value = numbers[-1]
     for index, number in enumerate(numbers[:-1]):
         value += number << 8 * (_PARTS_MAX - 1 - index)
@@ -195,18 +193,20 @@ def _read_port(text: str | None, *, tls: bool, allow_private: bool) -> int:
         return _PORT_HTTPS if tls else _PORT_HTTP
     port = urls.parse_port(text)
     if port is None:
-        raise ValueError(f"The port must be a whole number from 1 to {urls.PORT_MAX}.")
+        raise ValueError(_("The port must be a whole number from 1 to {most}.").format(most=urls.PORT_MAX))
     if allow_private:
         return port
     if port != _PORT_HTTPS and port < _PORT_FREE:
-        raise ValueError(f"The port must be {_PORT_HTTPS} or one from {_PORT_FREE} on.")
+        text = _("The port must be {https}, or {free} or higher.")
+        raise ValueError(text.format(https=_PORT_HTTPS, free=_PORT_FREE))
     if port in _OTHER_PROTOCOLS:
-        raise ValueError(f"The port {port} is that of {_OTHER_PROTOCOLS[port]}; choose another one.")
+        text = _("Port {port} is used for {protocol}; choose another port.")
+        raise ValueError(text.format(port=port, protocol=_OTHER_PROTOCOLS[port]))
     return port
 
 
 def _read_path(text: str) -> str:
     if urls.has_bad_escape(text):
-        raise ValueError("The path of the URL has a % that begins no escape; write it as %25.")
+        raise ValueError(_("The path of the URL has a % that begins no escape; write it as %25."))
     path = quote(text, safe=_PATH_SAFE)
     return path if path.startswith("/") else "/" + path
