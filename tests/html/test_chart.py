@@ -136,7 +136,7 @@ def test_the_words_and_the_table_say_what_the_picture_shows() -> None:
     assert of_day(days, TODAY - timedelta(days=1)).total == 0
 
 
-def test_a_line_has_gaps_and_a_single_value_is_a_dot() -> None:
+def test_a_line_has_gaps_and_a_single_value_is_seen() -> None:
     slots = [Slot(f"{hour}:00") for hour in range(4)]
     series = [
         Series("accepted", "Accepted", [0, 10, 20, None]),
@@ -144,8 +144,8 @@ def test_a_line_has_gaps_and_a_single_value_is_a_dot() -> None:
     ]
     plot = draw_lines("Hour", slots, series, "Four hours.", count_scale(20))
     assert plot.lines == [
-        ("accepted", "M90 160h0L270 80L450 0"),
-        ("failed", "M90 120h0M630 0h0"),
+        ("accepted", "M90 160L270 80L450 0"),
+        ("failed", "M22.5 120h135M562.5 0h135"),
     ]
     assert plot.rows[0] == ("3:00", ["—", "20"])
     assert [one.title for one in plot.columns][1] == "1:00: Accepted 10"

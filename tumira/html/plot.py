@@ -204,13 +204,16 @@ def _parts(series: Sequence[Series], place: int, scale: Scale, pitch: float) -> 
 
 def _path(series: Series, scale: Scale, pitch: float) -> str:
     path = []
-    before: int | None = None
-    for place, value in enumerate(series.values):
+    values = [None, *series.values, None]
+    for place, (before, value, after) in enumerate(zip(values, values[1:], values[2:], strict=False)):
         if value is not None:
-            point = f"{_short(pitch * (place + 0.5))} {_short(HEIGHT - HEIGHT * scale.height(value))}"
-            # A line of no length, so that a single point is seen as a dot.
-            path.append(f"M{point}h0" if before is None else f"L{point}")
-        before = value
+            x, y = pitch * (place + 0.5), _short(HEIGHT - HEIGHT * scale.height(value))
+            if before is None and after is None:
+                # One value alone is a line as wide as a bar would be.
+                width = pitch * _BAR_SHARE
+                path.append(f"M{_short(x - width / 2)} {y}h{_short(width)}")
+            else:
+                path.append(f"{'M' if before is None else 'L'}{_short(x)} {y}")
     return "".join(path)
 
 
