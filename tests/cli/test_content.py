@@ -100,11 +100,11 @@ def test_what_cannot_be_done_is_said_in_one_line(service: Service, cli: QuickCli
         (no_account, ["refusal", "list", "--account", NOBODY]),
         (no_account, ["account", "review", NOBODY, "--consent"]),
         ("Say what the account wants: --consent or", ["account", "review", caller.account_id]),
-        ("There is no such template", ["template", "remove", NO_TEMPLATE]),
-        ("The template has 2 letters outside its places", ["template", "add", "Hi {name}"]),
-        ("Two places touch each other", ["template", "add", "{first}{second} and more words"]),
-        ("The template has 0 letters outside its places", ["template", "add", ""]),
-        ("is not text", ["template", "add", b"Your order {number} \xff is ready"]),
+        ("This template does not exist", ["template", "remove", NO_TEMPLATE]),
+        ("at least 10 letters outside placeholders", ["template", "add", "Hi {name}"]),
+        ("Put text between placeholders", ["template", "add", "{first}{second} and more words"]),
+        ("at least 10 letters outside placeholders", ["template", "add", ""]),
+        ("are not text", ["template", "add", b"Your order {number} \xff is ready"]),
     )
     cli.check_misused(
         ("Missing argument 'TEXT'", ["template", "add"]),

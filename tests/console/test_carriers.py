@@ -96,7 +96,7 @@ def test_every_state_of_a_carrier_is_said_in_words(service: Service, viewer: htt
         assert "RSYSERR (0x08)" in page
         assert "node-1:77" in page
         assert "7 of 10 in use" in page
-        assert "12 a second now, at most 50 a second" in page
+        assert "12 a second now. At most 50 a second." in page
         assert f"{name}/2 Not connected" in page
     name, mixed = new_carrier(service), new_carrier(service)
     problem = "silent: 12 submits in a row were not answered in time"

@@ -154,7 +154,7 @@ def test_a_request_is_dismissed_with_an_answer_and_what_was_given_for_it_is_eras
         "It advertises a sale.",
     )
     again = admin.post(path_of(caller) + "/dismiss", data=answer)
-    assert (again.status_code, "somebody else" in alert(again)) == (422, True)
+    assert (again.status_code, "already answered" in alert(again)) == (422, True)
     # A text that may be kept outlives its review.
     service.run(manage_accounts.review, caller.id, consent=True)
     assert service.send(caller, body=ADVERT).status_code == 422

@@ -274,7 +274,7 @@ def test_changes_go_on_without_gap_or_repetition_and_are_found_by_who_and_whose(
         (f"?account={mine.account_id}", range(0, 120, 3)),
         (f"?account={mine.account_id}&actor=cli:ann+%26+co", range(3, 120, 6)),
     ):
-        seen = walk(admin, CHANGES + asked, "Older", r'<span class="quiet">(n[0-9]{3})</span>')
+        seen = walk(admin, CHANGES + asked, "Older", r'<td class="detail">(n[0-9]{3})</td>')
         assert seen[:120] == [f"n{number:03}" for number in reversed(wanted)]
     assert "No changes match the filter." in shown(admin, CHANGES + "?actor=nobody")
     assert "No older changes." in shown(admin, CHANGES + "?before=0")

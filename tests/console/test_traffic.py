@@ -267,7 +267,7 @@ def test_a_customer_reads_the_networks_health(service: Service) -> None:
     said = words(page)
     assert "Econet Normal" in said
     assert f"Zimbabwe, other networks {TOO_FEW}" in said
-    assert "In South Africa people keep their number when they change networks, so this is a guess." in said
-    assert "In Zimbabwe people keep" not in said
+    assert "Numbers in South Africa can move to another network, so these figures are estimates." in said
+    assert "Numbers in Zimbabwe can move" not in said
     answer = new_browser(service).get(HEALTH)
     assert answer.headers["location"].startswith("/dashboard/sign-in")

@@ -279,7 +279,7 @@ async def test_of_two_who_add_the_same_template_one_does(batchers: Batchers, cal
         added = [one for one in done if isinstance(one, template_store.Template)]
         said = [str(one) for one in done if isinstance(one, OperatorError)]
         assert (len(added), len(said)) == (1, 3)
-        assert all(one.startswith("There is such a template already: tpl_") for one in said)
+        assert all(one.startswith("This template exists already as tpl_") for one in said)
     assert len(await list_templates(batchers.database, caller.id)) == 2
 
 
@@ -294,18 +294,18 @@ async def test_there_are_at_most_so_many_templates(
         return_exceptions=True,
     )
     assert [str(one) for one in done if isinstance(one, OperatorError)] == [
-        "There are 2 templates of this account, the most there can be: remove one."
+        "An account can have at most 2 templates. Remove one first."
     ] * 2
     await allow(batchers.database, PARCEL, other.id)
-    with pytest.raises(OperatorError, match="There are 3 templates, the most there can be"):
+    with pytest.raises(OperatorError, match="There can be at most 3 templates"):
         await allow(batchers.database, PARCEL)
 
 
 async def test_what_cannot_be_done_is_said_in_one_line(batchers: Batchers) -> None:
     for text, note, said in (
-        ("{a}{b}", "", "Two places touch"),
+        ("{a}{b}", "", "Put text between placeholders"),
         (PARCEL, "a bell\a", "cannot be shown"),
-        (PARCEL, "a" * 201, "has 201 characters"),
+        (PARCEL, "a" * 201, "at most 200 characters"),
     ):
         with pytest.raises(OperatorError, match=said):
             await content_review.add_template(
@@ -320,7 +320,7 @@ async def test_what_cannot_be_done_is_said_in_one_line(batchers: Batchers) -> No
     ):
         with pytest.raises(OperatorError, match="no such account"):
             await action
-    with pytest.raises(OperatorError, match="no such template"):
+    with pytest.raises(OperatorError, match="does not exist"):
         await content_review.remove_template(batchers.database, TemplateId(new_id(0)), TESTER)
 
 

@@ -212,7 +212,8 @@ def add_receipts(service: Service) -> None:
         "INSERT INTO parts (message_id, number, attempt, carrier_id, carrier_ref, carrier_key, claimed_at,"
         " submitted_at, answered_at)"
         " SELECT id, 1, 0, 1, right(recipient, 6), right(recipient, 6), now(), now(), now() FROM messages"
-        " WHERE id IN (SELECT min(id::text)::uuid FROM messages GROUP BY recipient LIMIT 8)"
+        " WHERE id IN (SELECT min(id::text)::uuid FROM messages WHERE status = 'queued'"
+        "               GROUP BY recipient LIMIT 8)"
     )
     service.sql(
         "UPDATE messages SET status = 'sent', sent_at = now() WHERE id IN (SELECT message_id FROM parts)"

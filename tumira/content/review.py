@@ -15,12 +15,12 @@ from tumira.content.template_store import Template
 from tumira.content.templates import TemplateVerdict, tidy
 from tumira.core.errors import ContentRejected, OperatorError
 from tumira.core.ids import TEMPLATE, AccountId, TemplateId, new_id, write_id
-from tumira.core.translation import _
+from tumira.core.translation import _, mark
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 
-_NO_ACCOUNT: Final = "There is no such account; `tumira account list` shows them."
-_NO_TEMPLATE: Final = "There is no such template; `tumira template list` shows them."
+_NO_ACCOUNT: Final = mark("There is no such account; `tumira account list` shows them.")
+_NO_TEMPLATE: Final = mark("This template does not exist. `tumira template list` shows all templates.")
 # A text is compared with the account's own templates and all shared ones, and all are cached in memory.
 OWN_MAX: Final = 100
 IN_ALL_MAX: Final = 10_000
@@ -28,7 +28,7 @@ NOTE_MAX: Final = 200
 # The customer's note, and how many of an account's texts wait for an answer at once.
 REVIEW_NOTE_MAX: Final = 500
 OPEN_MAX: Final = 20
-_NO_REVIEW: Final = "Nobody waits for an answer about this text any more; somebody else has given it."
+_NO_REVIEW: Final = mark("Another operator has already answered this request.")
 
 _WHAT: Final = {
     TemplateVerdict.ALLOW: "texts of a template allowed",
@@ -118,13 +118,14 @@ async def _insert(connection: Connection, template: Template) -> None:
     in_all, own = await template_store.lock_and_count(connection, template.account_id)
     same = await template_store.find_same(connection, template.account_id, template.pattern)
     if same is not None:
-        raise OperatorError(f"There is such a template already: {write_id(TEMPLATE, same)}; remove it first.")
+        text = _("This template exists already as {id}. Remove that one first.")
+        raise OperatorError(text.format(id=write_id(TEMPLATE, same)))
     if own >= OWN_MAX:
-        raise OperatorError(
-            f"There are {OWN_MAX} templates of this account, the most there can be: remove one."
-        )
+        text = _("An account can have at most {most} templates. Remove one first.")
+        raise OperatorError(text.format(most=OWN_MAX))
     if in_all >= IN_ALL_MAX:
-        raise OperatorError(f"There are {IN_ALL_MAX} templates, the most there can be: remove one first.")
+        text = _("There can be at most {most} templates. Remove one first.")
+        raise OperatorError(text.format(most=IN_ALL_MAX))
     await template_store.insert_template(connection, template)
 
 
@@ -133,7 +134,7 @@ async def remove_template(database: Database, template_id: TemplateId, actor: Ac
     async with database.transaction() as connection:
         removed = await template_store.delete_template(connection, template_id)
         if removed is None:
-            raise OperatorError(_NO_TEMPLATE)
+            raise OperatorError(_(_NO_TEMPLATE))
         await _record(connection, actor, removed.account_id, "template removed", removed)
     return removed
 
@@ -145,7 +146,7 @@ async def dismiss(
     answer = _check_note(answer)
     async with database.transaction() as connection:
         if not await content_store.close_review(connection, account_id, digest, allowed=False, answer=answer):
-            raise OperatorError(_NO_REVIEW)
+            raise OperatorError(_(_NO_REVIEW))
         what = "review of a refused text: it stays refused"
         await audit_log.record(connection, account_id, actor, what, answer)
         await audit_log.record_by_operator(connection, actor, what, answer, account_id)
@@ -165,9 +166,9 @@ def _check_note(note: str) -> str:
     """Return a note in one line, or refuse it."""
     note = " ".join(note.split())
     if not note.isprintable():
-        raise OperatorError("The note has characters that cannot be shown; write it in plain text.")
+        raise OperatorError(_("The note has characters that cannot be shown. Enter plain text."))
     if len(note) > NOTE_MAX:
-        raise OperatorError(f"The note has {len(note)} characters; at most {NOTE_MAX} fit.")
+        raise OperatorError(_("Enter a note of at most {most} characters.").format(most=NOTE_MAX))
     return note
 
 
@@ -191,4 +192,4 @@ async def list_refusals(
 
 async def _check_account(connection: Connection, account_id: AccountId | None) -> None:
     if account_id is not None and await accounts.find(connection, account_id) is None:
-        raise OperatorError(_NO_ACCOUNT)
+        raise OperatorError(_(_NO_ACCOUNT))

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Final
 
 from tumira.core.ids import AccountId
+from tumira.core.translation import _
 
 TEMPLATE_MAX: Final = 1600
 PLACES_MAX: Final = 20
@@ -64,23 +65,21 @@ def _positions(text: str) -> Mapping[str, int]:
 def tidy(text: str) -> str:
     """Return a template as it is stored; a ValueError says in one sentence what to change."""
     if len(text) > TEMPLATE_MAX:
-        raise ValueError(f"The template has {len(text)} characters; at most {TEMPLATE_MAX} are allowed.")
+        raise ValueError(_("Enter a template of at most {most} characters.").format(most=TEMPLATE_MAX))
     if _UNSTORABLE.search(text):
-        raise ValueError("The template holds something that is not text; type it again.")
+        raise ValueError(_("The template has characters that are not text. Type it again."))
     plain = Squeezed(text).plain
     literals = _PLACE.split(plain)
     if any("{" in literal or "}" in literal for literal in literals):
-        raise ValueError("Write a place as {name}, with letters, digits and underscores between the braces.")
+        raise ValueError(_("Write placeholders like {name}, with letters, digits and underscores."))
     if len(literals) - 1 > PLACES_MAX:
-        raise ValueError(f"The template has {len(literals) - 1} places; at most {PLACES_MAX} are allowed.")
+        raise ValueError(_("A template can have at most {most} placeholders.").format(most=PLACES_MAX))
     if not all(literals[1:-1]):
-        raise ValueError("Two places touch each other; make one of them, or write what stands between them.")
+        raise ValueError(_("Put text between placeholders, or join them into one."))
     letters = sum(letter.isalpha() for literal in literals for letter in literal)
     if letters < LETTERS_MIN:
-        raise ValueError(
-            f"The template has {letters} letters outside its places; it needs at least {LETTERS_MIN}, or it "
-            "would match texts that you do not have in mind."
-        )
+        text = _("A template needs at least {least} letters outside placeholders, or it fits too many texts.")
+        raise ValueError(text.format(least=LETTERS_MIN))
     return plain
 
 
@@ -118,7 +117,7 @@ class Pattern:
 def _after_place(text: Squeezed, reached: int) -> int:
     """Return the positions at which a place can end if it begins at one of these."""
     ends = 0
-    for _ in range(PLACE_MAX):
+    for _step in range(PLACE_MAX):
         reached = (reached & text.inside) << 1
         ends |= reached
     return ends

@@ -320,12 +320,12 @@ def _view(state: CarrierState, tallies: Sequence[CarrierTally]) -> CarrierView:
 def _pace(state: CarrierState) -> str:
     """Describe the current and the highest pace."""
     limit = state.carrier.settings.tps
-    most = _("at most {limit} a second").format(limit=f"{limit:,}") if limit else _("no limit")
+    most = _("At most {limit} a second.").format(limit=f"{limit:,}") if limit else _("No limit.")
     paces = [one.pace for one in state.binds]
     known = [one for one in paces if one is not None]
     if not paces or len(known) < len(paces):
         return most
-    return _("{now} a second now, {most}").format(now=f"{sum(known):,}", most=most)
+    return _("{now} a second now.").format(now=f"{sum(known):,}") + " " + most
 
 
 def _delivered(ends: Sequence[CarrierTally], column: str) -> str:
