@@ -63,6 +63,24 @@ def test_a_page_of_entries_is_short_and_a_credit_leads_to_its_receipt(
     for hidden in (".bar", ".help", "[data-print]", ".back"):
         expect(page.locator(hidden)).to_be_hidden()
     screenshot(page, "receipt-paper")
+    page.emulate_media(media="screen")
+
+
+@pytest.mark.parametrize(("viewport", "javascript"), [(PHONE, False), (DESKTOP, True)])
+def test_where_nothing_can_be_paid_online_the_page_calculates_and_names_support(
+    service: Service, owner: Owner, open_page: Opener, viewport: Viewport, *, javascript: bool
+) -> None:
+    page = open_page(service.base, viewport=viewport, javascript=javascript)
+    bring_session(page, service.base, owner.token)
+    page.goto("/dashboard/top-up?amount=0.08")
+    amount = page.get_by_label("Amount in US dollars")
+    expect(amount).to_have_value("5.00")
+    expect(page.get_by_text("To arrange a payment, contact support")).to_be_visible()
+    amount.fill("20")
+    amount.press("Enter")
+    expect(page).to_have_url(re.compile(r"amount=20$"))
+    expect(page.locator("[data-price]").first).to_have_text("500")
+    inspect(page, "top-up-none")
 
 
 @pytest.mark.long
