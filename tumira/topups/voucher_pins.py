@@ -17,6 +17,8 @@ from typing import Final
 
 from Crypto.Cipher import AES
 
+from tumira.core.translation import mark
+
 CODE_LENGTH: Final = 16
 TAIL_LENGTH: Final = 4
 # Longer input is refused unread.
@@ -62,9 +64,9 @@ class Issuer(StrEnum):
 
 _TITLES: Final[Mapping[Issuer, str]] = {
     Issuer.ONE_VOUCHER: "1Voucher",
-    Issuer.OTT: "OTT voucher",
-    Issuer.BLU: "Blu Voucher",
-    Issuer.OWN: "Tumira voucher",
+    Issuer.OTT: mark("OTT voucher"),
+    Issuer.BLU: mark("Blu Voucher"),
+    Issuer.OWN: mark("Tumira voucher"),
 }
 
 

@@ -14,6 +14,8 @@ from hashlib import sha512
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
+from tumira.core.translation import mark
+
 FIELDS_MAX: Final = 64
 HASH: Final = "hash"
 
@@ -52,7 +54,7 @@ _TITLES: Final[Mapping[Wallet, str]] = {
     Wallet.ECOCASH: "EcoCash",
     Wallet.ONEMONEY: "OneMoney",
     Wallet.INNBUCKS: "InnBucks",
-    Wallet.CARD: "Card",
+    Wallet.CARD: mark("Card"),
 }
 # The part of Paynow's answer that the customer needs to pay. Other wallets prompt on the phone.
 PAID_WITH: Final[Mapping[str, str]] = {Wallet.INNBUCKS: "code", Wallet.CARD: "browser_url"}

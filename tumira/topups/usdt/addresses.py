@@ -16,6 +16,7 @@ from coincurve import PublicKey
 from Crypto.Hash import keccak
 
 from tumira.core.errors import OperatorError
+from tumira.core.translation import _
 from tumira.topups.usdt.deposit_rules import to_units
 
 PLACES_MAX: Final = 2**31
@@ -136,7 +137,7 @@ NETWORKS: Final = {56: "BNB Smart Chain (BEP20)", 97: "BNB Smart Chain testnet (
 
 def network_name(chain_id: int) -> str:
     """Return the name of a chain in wallets, so that nobody pays on another one."""
-    return NETWORKS.get(chain_id, f"chain {chain_id}")
+    return NETWORKS.get(chain_id) or _("chain {number}").format(number=chain_id)
 
 
 def payment_link(contract: str, chain_id: int, address: str, amount: Decimal | None = None) -> str:
