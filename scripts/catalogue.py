@@ -35,7 +35,10 @@ def texts_of(file: Path) -> Iterator[tuple[int, Text]]:
     environment.policies["ext.i18n.trimmed"] = True
     for line, _, found in environment.extract_translations(source):  # type: ignore[attr-defined]
         parts = found if isinstance(found, tuple) else (found,)
-        yield line, tuple(part for part in parts if part is not None)
+        texts = tuple(part for part in parts if part is not None)
+        # A constant that is marked where it is defined leaves nothing here.
+        if texts:
+            yield line, texts
 
 
 def _texts_of_module(source: str) -> Iterator[tuple[int, Text]]:

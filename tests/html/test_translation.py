@@ -118,6 +118,7 @@ def test_a_text_that_is_not_marked_is_found(template: str) -> None:
 
 def test_a_catalogue_has_the_texts_of_templates_and_of_python() -> None:
     dashboard = catalogue("dashboard")
+    assert () not in dashboard
     assert any(".jinja:" in place for places in dashboard.values() for place in places)
     assert any(".py:" in place for places in dashboard.values() for place in places)
     assert not any("tumira/console/" in place for places in dashboard.values() for place in places)
