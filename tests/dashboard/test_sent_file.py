@@ -150,6 +150,7 @@ def test_the_failed_rows_are_sent_again_once_with_their_own_texts(customer: Uplo
         (number(1100), "Dear Person 1100, your parcel is here."),
     ]
     assert f"{balance - customer.service.balance(customer.caller):.2f}" == "0.08"
+    assert "p.csv (resend)" in words(customer.page(again))
     page = customer.page(path)
     assert link(page, "see the result") == again
     assert "Resend to" not in page

@@ -13,6 +13,7 @@ from uuid import UUID
 from msgspec import structs
 
 from tumira.core.ids import AccountId, BatchId, UploadId
+from tumira.core.translation import _
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.pricing.destinations import Tariff, sort_recipients
@@ -65,7 +66,7 @@ async def _list_failed(connection: Connection, upload: Upload, batch_id: BatchId
     if chunk is None or batch is None or batch.completed_at is None:
         return []
     # The messages of a batch stand in the order of its rows.
-    messages, _ = await batches.list_messages(connection, upload.account_id, batch_id)
+    messages, _is_more = await batches.list_messages(connection, upload.account_id, batch_id)
     bodies: Sequence[str | None] = chunk.bodies or [None] * len(chunk.lines)
     by_template = frozenset(chunk.by_template)
     return [
@@ -116,7 +117,7 @@ async def _insert(connection: Connection, upload: Upload, prepared: Sequence[Chu
     new = NewUpload(
         id=resend_id(upload.id),
         account_id=upload.account_id,
-        file_name=upload.file_name,
+        file_name=_("{name} (resend)").format(name=upload.file_name),
         columns=upload.columns,
         message=upload.message,
         reference=upload.reference,
