@@ -254,6 +254,8 @@ def test_the_keyboard_reaches_everything(full: FullService, open_page: Opener) -
     expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
+    expect(page.get_by_label("Country")).to_be_focused()
+    page.keyboard.press("Tab")
     expect(page.get_by_label("Phone number")).to_be_focused()
     page.keyboard.type(full.person.phone)
     page.keyboard.press("Tab")
@@ -262,6 +264,8 @@ def test_the_keyboard_reaches_everything(full: FullService, open_page: Opener) -
     expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
     for _ in range(3):
         page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Balance")).to_be_focused()
+    page.keyboard.press("Tab")
     expect(page.get_by_role("button", name="Menu")).to_be_focused()
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
