@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import httpx
 import pytest
+from starlette.applications import Starlette
 
 from tests.support.processes.service import NO_TLS, Service
 from tumira.api.docs.markdown import highlight
@@ -160,6 +161,14 @@ def test_numbers_for_tests_are_shown_while_the_simulator_is_a_carrier(service: S
     assert "<code>+27821239901</code>" in page
     service.run(remove_carrier, "simulator")
     assert "Test numbers" not in get(service, GUIDE).text
+
+
+async def test_the_guide_is_served_while_the_database_is_away() -> None:
+    pages = DocsPages(Database("postgresql://nobody@127.0.0.1:1/nothing"), BASE, [])
+    transport = httpx.ASGITransport(Starlette(routes=pages.routes()))
+    async with httpx.AsyncClient(transport=transport, base_url=BASE, verify=NO_TLS) as client:
+        answer = await client.get(GUIDE)
+    assert (answer.status_code, "Quickstart" in answer.text) == (200, True)
 
 
 def test_what_stands_in_json_cannot_become_markup() -> None:

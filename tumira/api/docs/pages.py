@@ -90,10 +90,11 @@ class DocsPages:
 
     async def _guide(self, request: Request) -> Response:
         try:
-            simulated = tuple((await list_simulated(self._database)).items())
+            names = await list_simulated(self._database)
         except UNAVAILABLE:
             # The guide is also of use while the database is away.
-            simulated = ()
+            names = {}
+        simulated = tuple((code, names[code]) for code in _TEST_NUMBERS if code in names)
         return _answer(request, self._render("guide.html.jinja", simulated))
 
     async def _reference(self, request: Request) -> Response:
@@ -115,7 +116,7 @@ class DocsPages:
             reference_path=REFERENCE,
             samples=self._samples(),
             test_numbers=self._test_numbers if simulated else (),
-            test_prefixes=[_TEST_NUMBERS[code] for code, _ in simulated if code in _TEST_NUMBERS],
+            test_prefixes=[_TEST_NUMBERS[code] for code, _ in simulated],
             simulated=[name for _, name in simulated],
         ).encode()
         return RenderedPage(page, gzip.compress(page, 9, mtime=0), f'W/"{sha256(page).hexdigest()[:16]}"')
