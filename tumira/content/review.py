@@ -82,7 +82,7 @@ async def _ask(
         said = _("You have {count} texts under review. Wait for an answer to one of them.")
         raise OperatorError(said.format(count=OPEN_MAX))
     await content_store.ask_review(connection, account_id, digest_of(text), note=note, text=text)
-    await audit_log.record(connection, account_id, actor, "review of a refused text asked for")
+    await audit_log.record(connection, account_id, actor, "review of a refused text requested")
 
 
 async def add_template(
