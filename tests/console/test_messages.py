@@ -104,7 +104,8 @@ def test_a_search_without_a_country_code_looks_in_every_country(
     for number in ("+263771230009", "+27771230009"):
         send(service, caller, number)
     page = words(search(admin, "0771230009").text)
-    assert page.count("Nyathi Pharmacy") == 2
+    for number in ("+263\xa077\xa0123\xa00009", "+27\xa077\xa0123\xa00009"):
+        assert f"Nyathi Pharmacy {number}".replace("\xa0", " ") in page.replace("\xa0", " ")
 
 
 def test_what_cannot_be_found_is_explained_and_nothing_else_is_recorded(
