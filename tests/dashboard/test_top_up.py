@@ -182,6 +182,19 @@ def test_what_is_wrong_stands_beside_its_field(payer: Payer) -> None:
     assert payer.rows() == []
 
 
+def test_a_wallet_is_named_as_its_number_is_dialled(payer: Payer) -> None:
+    for place, text in enumerate(
+        ("077 121 970{}", "77-121-970{}", "00263 77 121 970{}", "+263 (0)77121970{}")
+    ):
+        number = text.format(place)
+        payer.post(WALLET, form=payer.form(WALLET), amount="5", wallet="ecocash", phone=number)
+        assert payer.rows()[0]["phone"] == f"+26377121970{place}", number
+    for wrong in ("024 270 0000", "082 123 0001", "+27821230001", "0" * 40, "٠٧٧١٢٠٠٠٠١"):
+        answer = payer.post(WALLET, form=payer.form(WALLET), amount="5", wallet="ecocash", phone=wrong)
+        assert answer.status_code == 422, wrong
+        assert 'id="phone-fault"' in answer.text
+
+
 def test_a_card_needs_no_number_and_leads_to_paynows_own_page_alone(payer: Payer) -> None:
     answer = payer.post(WALLET, form=payer.form(WALLET), amount="5", wallet="card", phone="")
     top_up_id = started(answer)
