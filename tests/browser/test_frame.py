@@ -42,7 +42,7 @@ def test_a_customer_without_balance_is_led_to_a_top_up_with_its_amount(
     expect(page.get_by_role("link", name="+263 77 120 0001")).to_have_attribute("href", "tel:+263771200001")
     inspect(page, "frame-without-balance")
     page.get_by_role("link", name=TOP_UP).press("Enter")
-    expect(page.locator("input[name=amount]").first).to_have_value("5")
+    expect(page.locator("input[name=amount]").first).to_have_value("5.00")
     expect(page.get_by_text(TOO_LOW)).to_have_count(0)
     page.goto("/dashboard/keys")
     page.get_by_role("link", name="Balance US$0.00").click()

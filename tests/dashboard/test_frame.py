@@ -56,7 +56,7 @@ def test_without_balance_every_page_leads_to_the_top_up_with_an_amount(service: 
         expected = None if item.path == "/dashboard/top-up" else "/dashboard/top-up?amount=5"
         assert link(page, TOP_UP) == expected, item.path
         assert link(page, "Balance US$0.01") == "/dashboard/top-up"
-    assert 'value="5"' in customer.page("/dashboard/top-up", amount="5")
+    assert re.search(r'<input id="amount" [^>]*value="5.00"', customer.page("/dashboard/top-up", amount="5"))
     # It buys one segment to the cheapest country.
     assert link(customer_with(service, "0.02").page("/dashboard"), TOP_UP) is None
 
