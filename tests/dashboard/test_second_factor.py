@@ -106,7 +106,7 @@ def test_setting_up_asks_for_the_password_and_for_a_code_of_the_device(service: 
     person = sign_up(service)
     assert '<svg class="qr"' not in person.browser.get(FACTOR).text
     # Nobody sets it up at a browser that was left open.
-    assert refuses(person.browser.post(FACTOR, data={"password": "a guess"}), "not your password")
+    assert refuses(person.browser.post(FACTOR, data={"password": "a guess"}), "Wrong password")
     assert SECRET.search(person.browser.get(FACTOR).text) is None
     assert confirm(person, "000000").status_code == 422
 

@@ -85,6 +85,6 @@ async def turn_off(session: CustomerSession) -> Response:
         session.database, session.requester, form.password.data, form.code.data
     )
     if check is not PasswordCheck.RIGHT:
-        fault, status = fault_of_password(check, _(WRONG))
+        fault, status = fault_of_password(check, WRONG)
         return await _page(session, {"": fault}, status)
     return redirect(f"{SETTINGS}?done=off#second-factor")
