@@ -334,4 +334,4 @@ def test_a_failing_and_a_disabled_endpoint_are_pointed_out(service: Service) -> 
     assert "Next attempt" not in page
     page = show(person, disabled)
     assert "Disabled: It answered 410 Gone. Fix your server, then resume the endpoint" in page
-    assert "Resume, skip waiting events" in page
+    assert "Resume from now on" in page
