@@ -16,6 +16,7 @@ from tests.support.postgres.databases import clone
 from tumira.accounts import money_days
 from tumira.core.ids import first_id
 from tumira.delivery.store import found_messages, unmatched
+from tumira.operations import totals
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 from tumira.sending.batches import HIGHEST_ID
@@ -36,6 +37,9 @@ FILL: Final = """
       FROM (SELECT id, row_number() OVER () AS n FROM accounts WHERE phone <> 'system') AS numbered;
     INSERT INTO webhook_retries (endpoint_id, sequence, event_id, tries, first_at, due_at)
     SELECT id, 1, id, 1, now(), now() FROM webhook_endpoints;
+    INSERT INTO batches (id, account_id, created_at, recipients, pending, segments, total_cost, status,
+                         channel)
+    SELECT id, id, now(), 2, 2, 1, 0, 'queued', 'sms' FROM messages;
     INSERT INTO parts (message_id, number, attempt, carrier_id, carrier_ref, carrier_key, claimed_at,
                        submitted_at, answered_at)
     SELECT id, 1, 0, 1, id::text, id::text, now(), now(), now() FROM messages;
@@ -49,7 +53,7 @@ FILL: Final = """
     UPDATE money_cursor SET transfer_id = (SELECT max(id) - 10 FROM transfers);
 """
 LARGE: Final = re.compile(
-    "messages|parts|accounts|event_counters|webhook_endpoints|webhook_retries|webhook_attempts|"
+    "messages|batches|parts|accounts|event_counters|webhook_endpoints|webhook_retries|webhook_attempts|"
     "unmatched_receipts|retries|transfers"
 )
 
@@ -114,6 +118,22 @@ async def test_found_messages_are_read_by_their_keys(large: Connection) -> None:
     found = await found_messages.list_found(large, ids)
     assert [one.id for one in found] == ids
     assert all(one.is_in_doubt and one.submitted_at is not None for one in found)
+
+
+async def test_accepted_messages_are_counted_by_the_hour_with_an_index(large: Connection) -> None:
+    now = datetime.now(UTC)
+    this = now.replace(minute=0, second=0, microsecond=0)
+    hours = [this - timedelta(hours=back) for back in range(23, -1, -1)]
+    firsts = [first_id(int(hour.timestamp() * 1000)) for hour in [*hours, this + timedelta(hours=1)]]
+    values = {
+        "hours": "{" + ",".join(f'"{hour}"' for hour in hours) + "}",
+        "firsts": "{" + ",".join(str(one) for one in firsts[:-1]) + "}",
+        "nexts": "{" + ",".join(str(one) for one in firsts[1:]) + "}",
+        "batches_max": 100,
+    }
+    await check(large, totals.SQL_ACCEPTED_BY_HOUR, values)
+    counted = await totals.accepted_by_hour(large, hours, now, COUNT + 1)
+    assert sum(one.count for one in counted) == 2 * COUNT
 
 
 async def test_a_search_that_takes_too_long_gives_up(large: Connection) -> None:
