@@ -50,6 +50,8 @@ def main() -> None:
         _compose(small)
         _send(wide)
         wide.goto("/dashboard")
+        wide.get_by_role("button", name="Hide these steps").click()
+        wide.get_by_role("button", name="Hide these steps").wait_for(state="detached")
         _take(wide, "overview")
         _check_file(wide)
 
@@ -153,9 +155,9 @@ def _check_file(page: Page) -> None:
         }
     )
     page.get_by_label("Message").fill("Dear {name}, your account at Moyo Stores stands at ${amount}.")
-    page.get_by_label("Country of short numbers").select_option("ZW")
+    page.get_by_label("Country of local numbers").select_option("ZW")
     page.get_by_role("button", name="Check").click()
-    page.get_by_text("Download bad rows").wait_for()
+    page.get_by_text("Download rows left out").wait_for()
     _take(page, "upload")
 
 
