@@ -20,4 +20,4 @@ def test_everybody_can_read_the_policy(service: Service) -> None:
     page = httpx.get(service.base + "/content-policy")
     assert page.status_code == 200
     assert "<h1>What you may send</h1>" in page.text
-    assert "Capfin: your instalment of R412 is due on 25 June." in page.text
+    assert "Your loan: the instalment of R412 is due on 25 June." in page.text
