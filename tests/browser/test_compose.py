@@ -151,8 +151,15 @@ def shop(server_url: str) -> Iterator[tuple[Service, Person]]:
         yield service, person
 
 
-@pytest.mark.parametrize("viewport", [PHONE, DESKTOP], ids=["phone", "desk"])
-@pytest.mark.parametrize("javascript", [True, False], ids=["scripts", "no scripts"])
+@pytest.mark.parametrize(
+    ("viewport", "javascript"),
+    [
+        pytest.param(PHONE, True, id="phone"),
+        pytest.param(PHONE, False, id="phone without scripts", marks=pytest.mark.long),
+        pytest.param(DESKTOP, True, id="desk", marks=pytest.mark.long),
+        pytest.param(DESKTOP, False, id="desk without scripts", marks=pytest.mark.long),
+    ],
+)
 def test_a_shopkeeper_is_told_what_is_wrong_and_what_to_do(
     shop: tuple[Service, Person], open_page: Opener, viewport: Viewport, *, javascript: bool
 ) -> None:
@@ -194,7 +201,9 @@ def test_a_shopkeeper_is_told_what_is_wrong_and_what_to_do(
     expect(page.get_by_text("Under review").first).to_be_visible()
 
 
-@pytest.mark.parametrize("javascript", [True, False], ids=["scripts", "no scripts"])
+@pytest.mark.parametrize(
+    "javascript", [True, pytest.param(False, marks=pytest.mark.long)], ids=["scripts", "no scripts"]
+)
 def test_a_message_is_composed_confirmed_and_sent(
     dashboard: Service, open_page: Opener, *, javascript: bool
 ) -> None:

@@ -197,7 +197,7 @@ def count_a_day(service: Service) -> None:
     )
 
 
-@pytest.mark.parametrize("viewport", [PHONE, DESKTOP])
+@pytest.mark.parametrize("viewport", [PHONE, pytest.param(DESKTOP, marks=pytest.mark.long)])
 def test_charts_fill_their_cards_and_have_tables(
     service: Service, admin: OperatorBrowser, open_page: Opener, viewport: Viewport
 ) -> None:

@@ -14,7 +14,11 @@ from tests.support.identity.operators import COOKIE
 
 # A phone without scripts, and a desk with them.
 SCREENS: Final = pytest.mark.parametrize(
-    ("viewport", "javascript"), [(PHONE, False), (DESKTOP, True)], ids=["phone", "desktop"]
+    ("viewport", "javascript"),
+    [
+        pytest.param(PHONE, False, id="phone without scripts"),
+        pytest.param(DESKTOP, True, id="desk", marks=pytest.mark.long),
+    ],
 )
 
 

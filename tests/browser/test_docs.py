@@ -19,7 +19,11 @@ def service(server_url: str) -> Iterator[Service]:
 
 
 @pytest.mark.parametrize(
-    ("viewport", "javascript"), [(PHONE, True), (DESKTOP, False)], ids=["phone", "desk-no-scripts"]
+    ("viewport", "javascript"),
+    [
+        pytest.param(PHONE, True, id="phone"),
+        pytest.param(DESKTOP, False, id="desk without scripts", marks=pytest.mark.long),
+    ],
 )
 def test_the_guide_leads_to_a_first_call_and_back(
     service: Service, open_page: Opener, viewport: Viewport, *, javascript: bool

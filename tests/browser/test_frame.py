@@ -33,7 +33,13 @@ def visit(page: Page, service: Service, person: Person, path: str) -> Page:
     return page
 
 
-@pytest.mark.parametrize(("viewport", "javascript"), [(PHONE, False), (DESKTOP, True)])
+@pytest.mark.parametrize(
+    ("viewport", "javascript"),
+    [
+        pytest.param(PHONE, False, id="phone without scripts", marks=pytest.mark.long),
+        pytest.param(DESKTOP, True, id="desk"),
+    ],
+)
 def test_a_customer_without_balance_is_led_to_a_top_up_with_its_amount(
     service: Service, open_page: Opener, viewport: Viewport, *, javascript: bool
 ) -> None:

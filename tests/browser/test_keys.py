@@ -20,7 +20,11 @@ def service(server_url: str) -> Iterator[Service]:
 
 
 @pytest.mark.parametrize(
-    ("viewport", "javascript"), [(PHONE, False), (DESKTOP, True)], ids=["phone-no-scripts", "desk"]
+    ("viewport", "javascript"),
+    [
+        pytest.param(PHONE, False, id="phone without scripts", marks=pytest.mark.long),
+        pytest.param(DESKTOP, True, id="desk"),
+    ],
 )
 def test_a_key_is_created_once_and_revoked_after_a_question(
     service: Service, open_page: Opener, viewport: Viewport, *, javascript: bool

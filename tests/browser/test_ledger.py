@@ -29,7 +29,13 @@ def owner(service: Service) -> Owner:
     return customer
 
 
-@pytest.mark.parametrize(("viewport", "javascript"), [(PHONE, False), (DESKTOP, True)])
+@pytest.mark.parametrize(
+    ("viewport", "javascript"),
+    [
+        pytest.param(PHONE, False, id="phone without scripts"),
+        pytest.param(DESKTOP, True, id="desk", marks=pytest.mark.long),
+    ],
+)
 def test_a_page_of_entries_is_short_and_a_credit_leads_to_its_receipt(
     service: Service, owner: Owner, open_page: Opener, viewport: Viewport, *, javascript: bool
 ) -> None:
@@ -66,7 +72,13 @@ def test_a_page_of_entries_is_short_and_a_credit_leads_to_its_receipt(
     page.emulate_media(media="screen")
 
 
-@pytest.mark.parametrize(("viewport", "javascript"), [(PHONE, False), (DESKTOP, True)])
+@pytest.mark.parametrize(
+    ("viewport", "javascript"),
+    [
+        pytest.param(PHONE, False, id="phone without scripts", marks=pytest.mark.long),
+        pytest.param(DESKTOP, True, id="desk"),
+    ],
+)
 def test_where_nothing_can_be_paid_online_the_page_calculates_and_names_support(
     service: Service, owner: Owner, open_page: Opener, viewport: Viewport, *, javascript: bool
 ) -> None:

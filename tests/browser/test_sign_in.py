@@ -31,7 +31,10 @@ def sign_in(page: Page, phone: str, password: str) -> None:
 
 @pytest.mark.parametrize(
     ("viewport", "javascript"),
-    [pytest.param(PHONE, True, id="phone"), pytest.param(DESKTOP, False, id="desktop without scripts")],
+    [
+        pytest.param(PHONE, True, id="phone"),
+        pytest.param(DESKTOP, False, id="desktop without scripts", marks=pytest.mark.long),
+    ],
 )
 def test_a_local_number_signs_up_signs_in_and_gets_a_new_password(
     service: Service, open_page: Opener, viewport: Viewport, *, javascript: bool

@@ -297,7 +297,13 @@ def test_usdt_is_seen_held_and_credited_while_the_page_is_open(
     expect(page.get_by_text(tx_hash)).to_be_visible()
 
 
-@pytest.mark.parametrize(("viewport", "javascript"), [(PHONE, False), (DESKTOP, True)])
+@pytest.mark.parametrize(
+    ("viewport", "javascript"),
+    [
+        pytest.param(PHONE, False, id="phone without scripts", marks=pytest.mark.long),
+        pytest.param(DESKTOP, True, id="desk"),
+    ],
+)
 def test_the_address_for_usdt_is_given_by_a_button(
     world: World, caller: Caller, open_page: Opener, viewport: Viewport, *, javascript: bool
 ) -> None:

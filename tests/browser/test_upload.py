@@ -112,8 +112,15 @@ def test_a_file_is_checked_sent_stopped_and_resumed(
     expect(page.locator("h1")).to_contain_text("Batch of")
 
 
-@pytest.mark.parametrize("viewport", [PHONE, DESKTOP], ids=["phone", "desk"])
-@pytest.mark.parametrize("javascript", [True, False], ids=["scripts", "no scripts"])
+@pytest.mark.parametrize(
+    ("viewport", "javascript"),
+    [
+        pytest.param(PHONE, True, id="phone"),
+        pytest.param(PHONE, False, id="phone without scripts", marks=pytest.mark.long),
+        pytest.param(DESKTOP, True, id="desk", marks=pytest.mark.long),
+        pytest.param(DESKTOP, False, id="desk without scripts", marks=pytest.mark.long),
+    ],
+)
 def test_a_message_is_corrected_without_choosing_the_file_again(
     service: Service, open_page: Opener, viewport: Viewport, *, javascript: bool
 ) -> None:

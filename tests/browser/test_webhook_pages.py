@@ -75,7 +75,9 @@ def test_an_endpoint_is_set_up_looked_after_and_removed(service: Service, open_p
     expect(page.get_by_text("You have no endpoints yet.")).to_be_visible()
 
 
-@pytest.mark.parametrize("viewport", [PHONE, DESKTOP], ids=["phone", "desk"])
+@pytest.mark.parametrize(
+    "viewport", [PHONE, pytest.param(DESKTOP, marks=pytest.mark.long)], ids=["phone", "desk"]
+)
 def test_a_paused_endpoint_is_resumed_from_a_short_page_without_scripts(
     service: Service, open_page: Opener, viewport: Viewport
 ) -> None:
