@@ -182,7 +182,7 @@ def test_from_the_front_page_to_a_delivered_message(
 def test_the_simulated_handsets_can_be_read(node: Node, open_page: Opener) -> None:
     page = open_page(node.base, viewport=PHONE)
     page.goto("/simulator")
-    expect(page.get_by_text("New ones appear by themselves.")).to_be_visible()
+    expect(page.get_by_text("New messages appear automatically.")).to_be_visible()
     inspect(page, "simulator")
     page = open_page(node.base, viewport=PHONE, javascript=False)
     page.goto("/simulator")
