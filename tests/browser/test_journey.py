@@ -187,7 +187,7 @@ def test_the_simulated_handsets_can_be_read(node: Node, open_page: Opener) -> No
     page = open_page(node.base, viewport=PHONE, javascript=False)
     page.goto("/simulator")
     # Playwright leaves this element out where it looks for texts.
-    assert page.locator("noscript").inner_text() == "Load the page again for what came since."
+    assert page.locator("noscript").inner_text() == "Reload the page to see new messages."
 
 
 @pytest.mark.long

@@ -126,6 +126,7 @@ class _Wire:
     def __init__(self, devtools: CDPSession) -> None:
         self._devtools = devtools
         self._sizes: dict[str, int] = {}
+        self._loader = ""
         self._waiting: dict[str, str] = {}
         self._frame = devtools.send("Page.getFrameTree")["frameTree"]["frame"]["id"]
         devtools.on("Network.requestWillBeSent", self._asked)
@@ -139,8 +140,12 @@ class _Wire:
         if redirected is not None:
             self._sizes[request] = self._sizes.get(request, 0) + int(redirected["encodedDataLength"])
         elif request == event["loaderId"] and event["frameId"] == self._frame:
+            self._loader = request
             self._sizes.clear()
             self._waiting.clear()
+        # The page before may still ask for something while it is left; no end of that is told.
+        if event["loaderId"] != self._loader:
+            return
         self._sizes.setdefault(request, 0)
         # A stream of events has no end to wait for, and of a page's icon that is in the cache none is told.
         if event.get("type") not in {"EventSource", "Other"}:
