@@ -22,6 +22,7 @@ from tests.support.delivery.settling import REFUND_ALL, World, open_world
 from tests.support.processes.service import Caller
 from tests.support.sending.batchers import send_call
 from tumira.delivery import follow_up
+from tumira.delivery.lanes import Room
 from tumira.delivery.outcomes import Outcome
 from tumira.delivery.settle import settle
 from tumira.delivery.store import binds, carriers, queue, receipts, settlement
@@ -76,7 +77,9 @@ class Crowd:
     async def work(self, connection: Connection) -> None:
         worker, carrier_id = self.chance.choice(WORKERS), self.chance.choice(self.carrier_ids)
         wanted = [ClaimRequest(country, 8, 8, 16, 0, 0) for country in COUNTRIES]
-        found = await queue.claim(connection, wanted, 16, worker=worker, bind="x/1", carrier_id=carrier_id)
+        found = await queue.claim(
+            connection, wanted, Room(16, 8, 16), worker=worker, bind="x/1", carrier_id=carrier_id
+        )
         if found:
             self.claimed.extend(found)
 

@@ -1,145 +1,115 @@
-"""Each claim is divided so that passcodes go first and bulk still gets its tenth."""
+"""A bind claims ahead of its free slots, and submits passcodes first while bulk still gets its tenth."""
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tumira.delivery.lanes import (
+    AHEAD_MAX,
     BOTTOM,
+    BULK,
     BULK_SHARE,
     FLOOR_AGE_S,
+    NO_ROOM,
+    SMALL,
     SWEEP_S,
     Floor,
-    Places,
+    LaneOrder,
+    Room,
+    ahead,
     bulk_window,
-    free_places,
-    owed_after,
-    places,
+    room,
 )
 
-windows = st.integers(1, 2000)
-owing = st.integers(0, BULK_SHARE - 1)
-claims = st.lists(st.integers(0, 60), min_size=1, max_size=80)
+counts = st.integers(0, 2000)
 
 
 @pytest.mark.parametrize(
-    ("free", "window", "bulk_outstanding", "owed", "bulk_waits", "expected"),
+    ("window", "pace", "rate", "expected"),
     [
-        (10, 10, 0, 0, True, Places(9, 1, 9)),
-        (10, 10, 0, 0, False, Places(10, 0, 9)),
-        (1, 10, 0, 9, True, Places(0, 1, 1)),
-        (1, 10, 0, 8, True, Places(1, 0, 1)),
-        (1, 10, 9, 9, True, Places(1, 0, 0)),
-        (75, 100, 20, 5, True, Places(67, 8, 70)),
-        (1, 1, 0, 9, True, Places(0, 1, 1)),
-        (0, 100, 50, 9, True, Places(0, 0, 0)),
+        (1, 0, None, 1),
+        (10, 200, None, 20),
+        (50, 170, None, 50),
+        (500, 0, None, 100),
+        (100, 7000, None, 700),
+        (100, 50_000, None, AHEAD_MAX),
+        (100, 300, 300, 30),
+        (10, 3, 3, 1),
     ],
 )
-def test_free_places_are_divided(
-    free: int, window: int, bulk_outstanding: int, owed: int, *, bulk_waits: bool, expected: Places
+def test_a_bind_claims_a_window_ahead_or_a_tenth_of_a_second(
+    window: int, pace: float, rate: float | None, expected: int
 ) -> None:
-    assert places(free, window, bulk_outstanding, owed, bulk_waits=bulk_waits) == expected
+    assert ahead(window, pace, rate) == expected
 
 
 @pytest.mark.parametrize(
-    ("window", "outstanding", "held", "rate", "expected"),
+    ("free", "most_held", "small_held", "bulk_held", "expected"),
     [
-        (100, 0, 0, None, 100),
-        (100, 40, 10, None, 50),
-        (100, 0, 0, 300, 75),
-        (100, 80, 15, 300, 5),
-        (10, 11, 0, None, 0),
-        (10, 0, 1, 1, 0),
-        (10, 0, 0, 0.5, 1),
+        (10, 10, 0, 0, Room(20, 2, 20)),
+        (0, 10, 0, 0, Room(10, 1, 10)),
+        (0, 10, 0, 10, Room(10, 0, 0)),
+        (0, 10, 10, 0, Room(0, 1, 1)),
+        (3, 10, 5, 4, Room(8, 0, 4)),
+        (1, 0, 0, 0, Room(1, 1, 1)),
+        (0, 0, 0, 0, NO_ROOM),
     ],
 )
-def test_a_worker_claims_its_free_window_and_a_quarter_of_a_second_at_most(
-    window: int, outstanding: int, held: int, rate: float | None, expected: int
+def test_what_may_be_claimed_is_divided(
+    free: int, most_held: int, small_held: int, bulk_held: int, expected: Room
 ) -> None:
-    assert free_places(window, outstanding, held, rate) == expected
+    assert room(free, most_held, small_held, bulk_held) == expected
 
 
-@given(data=st.data(), window=windows, owed=owing, bulk_waits=st.booleans())
-def test_no_claim_takes_more_than_is_free_nor_bulk_the_part_kept_for_passcodes(
-    data: st.DataObject, window: int, owed: int, *, bulk_waits: bool
+@given(counts, counts, counts, counts, st.data())
+def test_bulk_that_is_held_takes_no_place_from_passcodes_and_has_at_least_a_tenth_itself(
+    free: int, most_held: int, small_held: int, bulk_held: int, data: st.DataObject
 ) -> None:
-    bulk_outstanding = data.draw(st.integers(0, bulk_window(window)))
-    free = data.draw(st.integers(0, window - bulk_outstanding))
-    divided = places(free, window, bulk_outstanding, owed, bulk_waits=bulk_waits)
-    found = data.draw(st.integers(0, divided.small))
-    limit = divided.left_for_bulk(found)
-    assert divided.small >= 0
-    assert 0 <= divided.bulk <= limit <= divided.bulk_max
-    assert found + limit <= free
-    assert bulk_outstanding + limit <= bulk_window(window)
-    assert window == 1 or bulk_window(window) <= window - window / BULK_SHARE
-    # And no place stays empty that either lane may fill.
-    assert divided.small + divided.bulk == free
-    # With lane 0 empty, bulk fills all that it may.
-    assert divided.left_for_bulk(0) == min(free, bulk_window(window) - bulk_outstanding)
+    places = free + most_held
+    found = room(free, most_held, small_held, bulk_held)
+    assert found.small == max(0, places - small_held)
+    small = data.draw(st.integers(0, found.small))
+    limit = found.left_for_bulk(small)
+    assert bulk_held + limit >= places / BULK_SHARE
+    # Both lanes together hold no more than there is room for, but for the tenth of bulk.
+    assert limit <= max(places - small_held - small - bulk_held, -(-places // BULK_SHARE))
 
 
-def claim_all(
-    frees: Sequence[int], owed: int, *, window: int = 10_000
-) -> tuple[Sequence[tuple[int, int]], int]:
-    taken = []
-    for free in frees:
-        divided = places(min(free, window), window, 0, owed, bulk_waits=True)
-        bulk = divided.left_for_bulk(divided.small)
-        owed = owed_after(owed, divided.small, bulk)
-        taken.append((divided.small, bulk))
-    return taken, owed
+@given(st.integers(1, 2000))
+def test_a_wide_window_keeps_a_slot_for_passcodes_and_a_narrow_one_is_used_whole(window: int) -> None:
+    assert bulk_window(window) == (window - 1 if window >= 20 else window)
 
 
-@given(claims, owing)
-def test_bulk_gets_exactly_one_place_in_ten_over_any_claims_while_both_wait(
-    frees: Sequence[int], owed: int
+def submit(order: LaneOrder, waiting: Sequence[tuple[bool, bool]]) -> Sequence[int | None]:
+    return [order.next(small=small, bulk=bulk) for small, bulk in waiting]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=60), st.integers(0, 200))
+def test_bulk_gets_every_tenth_submit_while_both_wait(
+    before: Sequence[tuple[bool, bool]], count: int
 ) -> None:
-    taken, owed_at_last = claim_all(frees, owed)
-    total = sum(frees)
-    bulk = sum(bulk for _, bulk in taken)
-    assert bulk == (owed + total) // BULK_SHARE
-    assert owed_at_last == (owed + total) % BULK_SHARE
+    order = LaneOrder()
+    submit(order, before)
+    lanes = submit(order, [(True, True)] * count)
+    assert count // BULK_SHARE <= lanes.count(BULK) <= -(-count // BULK_SHARE)
+    places = [place for place, lane in enumerate(lanes) if lane == BULK]
+    assert all(later - earlier == BULK_SHARE for earlier, later in itertools.pairwise(places))
 
 
-@given(claims, owing, st.data())
-def test_in_no_stretch_of_claims_does_bulk_get_less_or_passcodes_wait_for_more(
-    frees: Sequence[int], owed: int, data: st.DataObject
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=100))
+def test_a_lane_that_waits_is_submitted_and_a_passcode_waits_for_one_bulk_submit_at_most(
+    waiting: Sequence[tuple[bool, bool]],
 ) -> None:
-    taken, _ = claim_all(frees, owed)
-    first = data.draw(st.integers(0, len(taken) - 1))
-    stretch = taken[first : data.draw(st.integers(first + 1, len(taken)))]
-    total = sum(small + bulk for small, bulk in stretch)
-    bulk = sum(bulk for _, bulk in stretch)
-    assert total // BULK_SHARE <= bulk <= -(-total // BULK_SHARE)
-
-
-def test_a_window_of_one_serves_both_lanes() -> None:
-    taken, _ = claim_all([1] * 100, 0, window=1)
-    assert (sum(small for small, _ in taken), sum(bulk for _, bulk in taken)) == (90, 10)
-
-
-@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), max_size=50), st.integers(1, 60))
-def test_bulk_never_saves_up_more_than_one_place(history: Sequence[tuple[int, int]], free: int) -> None:
-    owed = 0
-    for small, bulk in history:
-        owed = owed_after(owed, small, bulk)
-        assert 0 <= owed < BULK_SHARE
-    assert places(free, 1000, 0, owed, bulk_waits=True).bulk <= -(-free // BULK_SHARE)
-
-
-@given(windows, st.data())
-def test_with_bulk_in_all_of_its_window_a_passcode_still_finds_a_place(
-    window: int, data: st.DataObject
-) -> None:
-    assume(window > 1)
-    rate = data.draw(st.none() | st.integers(4 * window, 10_000))
-    bulk = bulk_window(window)
-    free = free_places(window, bulk, 0, rate)
-    divided = places(free, window, bulk, data.draw(owing), bulk_waits=True)
-    assert divided.small == free >= 1
+    lanes = submit(LaneOrder(), waiting)
+    for (small, bulk), lane in zip(waiting, lanes, strict=True):
+        assert lane in ({SMALL} if small else set()) | ({BULK} if bulk else set()) | (
+            set() if small or bulk else {None}
+        )
+    passed = [lane for (small, _), lane in zip(waiting, lanes, strict=True) if small]
+    assert (BULK, BULK) not in set(itertools.pairwise(passed))
 
 
 def swept_floor() -> Floor:

@@ -19,6 +19,7 @@ from tests.support.uploads.files import check_file
 from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
 from tumira.delivery import follow_up
+from tumira.delivery.lanes import Room
 from tumira.delivery.store import binds, queue, receipts
 from tumira.delivery.store.queue import ClaimRequest
 from tumira.identity.code_rules import AttemptLimits
@@ -88,7 +89,9 @@ async def is_free(world: World, row: str, *arguments: object) -> bool:
 
 async def claim(world: World, connection: Connection, worker: str = "one") -> None:
     wanted = [ClaimRequest(country, 10, 10, 20, 0, 0) for country in ("ZA", "ZW")]
-    await queue.claim(connection, wanted, 20, worker=worker, bind="one/1", carrier_id=world.carrier_id)
+    await queue.claim(
+        connection, wanted, Room(20, 10, 20), worker=worker, bind="one/1", carrier_id=world.carrier_id
+    )
 
 
 @pytest.mark.parametrize("table", ["messages", "batches"])

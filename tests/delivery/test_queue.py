@@ -8,11 +8,15 @@ from msgspec import structs
 
 from tests.support.delivery.engine import numbers
 from tests.support.delivery.settling import World
-from tumira.delivery.lanes import BOTTOM
+from tumira.delivery.lanes import BOTTOM, BULK, SMALL, Room
 from tumira.delivery.store import queue
-from tumira.delivery.store.queue import BULK, SMALL, ClaimedMessage, ClaimRequest
+from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 
 LONG: Final = "Your statement is ready. " * 8
+
+
+def up_to(total: int) -> Room:
+    return Room(total, 0, total)
 
 
 async def claim(
@@ -20,7 +24,7 @@ async def claim(
 ) -> Sequence[ClaimedMessage] | None:
     async with world.engine.database.transaction() as connection:
         return await queue.claim(
-            connection, wanted, total, worker=worker, bind="one/1", carrier_id=world.carrier_id
+            connection, wanted, up_to(total), worker=worker, bind="one/1", carrier_id=world.carrier_id
         )
 
 
@@ -36,7 +40,7 @@ async def test_lane_0_comes_first_and_lane_1_gets_its_share_and_what_is_left_ove
         await world.send(10)
     for total, asked, small, bulk in (
         (10, places(9, 1, 9), 9, 1),
-        (30, places(20, 0, 4), 11, 4),
+        (30, places(20, 0, 15), 11, 4),
         (10, places(10, 0, 10), 0, 10),
     ):
         claimed = await claim(world, total, asked)
@@ -85,7 +89,7 @@ async def test_a_claim_does_not_wait_for_what_another_is_taking(world: World) ->
     async with world.engine.database.connection() as connection:
         await connection.execute("BEGIN")
         held = await queue.claim(
-            connection, [places(2)], 2, worker="one", bind="one/1", carrier_id=world.carrier_id
+            connection, [places(2)], up_to(2), worker="one", bind="one/1", carrier_id=world.carrier_id
         )
         others = await claim(world, 4, places(4), worker="other")
         await connection.execute("ROLLBACK")

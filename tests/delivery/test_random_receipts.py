@@ -18,6 +18,7 @@ from tests.support.delivery.engine import numbers
 from tests.support.delivery.settling import REFUND_ALL, Owner, Phone, World
 from tests.support.delivery.traffic import miscounted
 from tumira.delivery import follow_up
+from tumira.delivery.lanes import Room
 from tumira.delivery.observer import Observer
 from tumira.delivery.outcomes import Outcome, Taken
 from tumira.delivery.receipt_rules import Receipt, key
@@ -158,7 +159,7 @@ class Story:
             claimed = await queue.claim(
                 connection,
                 [ClaimRequest("ZW", 3, 0, 3, 0, 0)],
-                3,
+                Room(3, 0, 3),
                 worker=self._worker,
                 bind="one/1",
                 carrier_id=self._world.carrier_id,

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.delivery.settling import BLOCKED, WORKER, World
 from tumira.core.ids import MessageId
+from tumira.delivery.lanes import Room
 from tumira.delivery.outcomes import Ended, Outcome, Reported
 from tumira.delivery.settle import settle
 from tumira.delivery.store import queue
@@ -43,7 +44,9 @@ async def test_a_claim_that_finds_only_settled_messages_leaves_none_of_them_wait
         await claiming.execute("BEGIN")
         wanted = ClaimRequest("ZW", 1, 0, 1, 0, 0)
         claim = asyncio.create_task(
-            queue.claim(claiming, [wanted], 1, worker=WORKER, bind="one/1", carrier_id=world.carrier_id)
+            queue.claim(
+                claiming, [wanted], Room(1, 0, 1), worker=WORKER, bind="one/1", carrier_id=world.carrier_id
+            )
         )
 
         async def blocked() -> bool:

@@ -12,6 +12,7 @@ from tests.support.delivery.engine import Engine
 from tests.support.delivery.settling import World
 from tumira.audit_log import OPERATOR
 from tumira.delivery.carrier_url import parse
+from tumira.delivery.lanes import Room
 from tumira.delivery.manage_carriers import (
     add_carrier,
     change_carrier,
@@ -52,7 +53,7 @@ async def claim(engine: Engine, name: str) -> Sequence[UUID]:
         claimed = await queue.claim(
             connection,
             [ClaimRequest(country, 10, 10, 10, 0, 0) for country in ("ZA", "ZW")],
-            10,
+            Room(10, 10, 10),
             worker="one",
             bind=f"{name}/1",
             carrier_id=await number_of(engine, name),

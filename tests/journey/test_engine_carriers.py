@@ -11,6 +11,7 @@ from tests.support.delivery.scripted import Scripted
 from tests.support.processes.service import Caller, free_port
 from tumira.core.ids import MessageId
 from tumira.delivery import circuit_breaker, supervisor
+from tumira.delivery.lanes import Room
 from tumira.delivery.manage_carriers import remove_carrier
 from tumira.delivery.outcomes import Ended
 from tumira.delivery.responses import CommandStatus
@@ -192,7 +193,7 @@ async def test_what_a_living_worker_claimed_without_learning_of_it_is_put_in_dou
         carrier = (await carriers.list_active(connection))[0]
         wanted = ClaimRequest("ZW", 1, 0, 1, 0, 0)
         assert await queue.claim(
-            connection, [wanted], 1, worker=worker["id"], bind="one/1", carrier_id=carrier.id
+            connection, [wanted], Room(1, 0, 1), worker=worker["id"], bind="one/1", carrier_id=carrier.id
         )
 
     async def in_doubt() -> bool:

@@ -16,13 +16,14 @@ from tests.support.delivery.smpp_peer import Line, pdu
 from tests.support.delivery.smpp_session import SUBMIT, SUBMIT_RESP
 from tests.support.processes.service import free_port
 from tumira.delivery import sender as sender_module
+from tumira.delivery.lanes import BULK, NO_ROOM, Room
 from tumira.delivery.observer import Observer
 from tumira.delivery.recorder import Recorder
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.sender import Sender
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.store import carriers, queue
-from tumira.delivery.store.queue import BULK, ClaimedMessage, ClaimRequest
+from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 
 WORKER: Final = "one"
 TEXT: Final = "Your statement of this month is ready. " * 5
@@ -125,7 +126,7 @@ class Bench:
             claimed = await queue.claim(
                 connection,
                 [ClaimRequest("ZW", 0, count, count, 0, 0)],
-                count,
+                Room(0, 0, count),
                 worker=WORKER,
                 bind="one/1",
                 carrier_id=(await carriers.list_active(connection))[0].id,
@@ -168,8 +169,7 @@ class Bench:
     async def check_all_ended(self) -> None:
         await self.recorder.drain(WAIT_S)
         assert await self.engine.rows("SELECT FROM in_flight") == []
-        assert {sender.bulk_outstanding for sender in self.senders} == {0}
-        assert {sender._held for sender in self.senders} == {0}
+        assert all(sender._held == sender._unanswered == [0, 0] for sender in self.senders)
         assert {sender._unrecorded for sender in self.senders} == {0}
         assert await self.engine.audit() == []
 
@@ -297,5 +297,5 @@ async def test_a_line_that_falls_before_it_answered_anything_counts_as_silence(
         # A silent one is bound, and gets nothing for a while; then one message.
         is_silent = answers == 0
         assert (sender.is_healthy, sender.report().silent) == (not is_silent, is_silent)
-        assert (sender.free() == 0) is is_silent
+        assert (sender.room() == NO_ROOM) is is_silent
         await bench.check_all_ended()

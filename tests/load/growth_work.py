@@ -17,6 +17,7 @@ from tests.support.sending.batchers import send_call
 from tumira.accounts import store as accounts
 from tumira.api.schemas import write_sent
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id, made_at_ms, message_ids, new_id
+from tumira.delivery.lanes import Room
 from tumira.delivery.outcomes import Reported, Taken
 from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.settle import settle
@@ -170,7 +171,12 @@ async def claim(side: Side) -> Measured:
     while True:
         async with side.worker.transaction() as connection:
             claimed = await queue.claim(
-                connection, wanted, CLAIM, worker=WORKER, bind="growth/1", carrier_id=side.carrier_id
+                connection,
+                wanted,
+                Room(CLAIM, 0, CLAIM),
+                worker=WORKER,
+                bind="growth/1",
+                carrier_id=side.carrier_id,
             )
         if claimed is None:
             return {"claim, messages/s": len(side.claimed) / (time.perf_counter() - began)}

@@ -16,6 +16,7 @@ from tests.support.delivery.traffic import miscounted
 from tests.support.processes.service import Caller
 from tumira.core.days import local_day
 from tumira.core.ids import AccountId, BatchId, MessageId, message_ids, new_id
+from tumira.delivery.lanes import Room
 from tumira.delivery.outcomes import Ended, Outcome
 from tumira.delivery.settle import settle
 from tumira.delivery.store import binds, carriers, queue
@@ -58,7 +59,7 @@ async def claim_in(world: World, country: str, count: int) -> Sequence[ClaimedMe
         claimed = await queue.claim(
             connection,
             [ClaimRequest(country, count, count, count, 0, 0)],
-            count,
+            Room(count, count, count),
             worker=WORKER,
             bind="one/1",
             carrier_id=world.carrier_id,

@@ -19,6 +19,7 @@ from tumira.content.review import add_template, remove_template
 from tumira.content.templates import TemplateVerdict
 from tumira.core.errors import AccountSuspended, InsufficientBalance, SpendLimitReached
 from tumira.core.ids import BatchId, TemplateId, UploadId, new_id
+from tumira.delivery.lanes import Room
 from tumira.delivery.store import queue
 from tumira.delivery.store.queue import ClaimRequest as WantedMessages
 from tumira.operations.audit import runs
@@ -187,7 +188,7 @@ async def test_each_message_has_its_own_text_and_length_and_a_batch_the_largest(
     assert (await world.rows("SELECT segments FROM batches"))[0]["segments"] == 3
     async with world.database.transaction() as connection:
         wanted = WantedMessages("ZW", 3, 0, 3, 0, 0)
-        claimed = await queue.claim(connection, [wanted], 3, worker="w", bind="b/1", carrier_id=1)
+        claimed = await queue.claim(connection, [wanted], Room(3, 0, 3), worker="w", bind="b/1", carrier_id=1)
     assert claimed is not None
     assert sorted(one.body for one in claimed) == sorted(one["body"] for one in found)
     await world.check_books()

@@ -1,7 +1,8 @@
-"""Claims the next messages for a sender, never more than it has room for."""
+"""Claims the next messages for a sender, ahead of the slots that will become free."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Final
 from uuid import UUID
 
@@ -9,38 +10,27 @@ import structlog
 
 from tumira.core import metrics
 from tumira.core.loops import log_failure
-from tumira.delivery import lanes
 from tumira.delivery.clocks import Clocks
-from tumira.delivery.lanes import Places
+from tumira.delivery.lanes import BULK, NO_ROOM, SMALL, Room
 from tumira.delivery.routing import Routes
 from tumira.delivery.sender import Sender
 from tumira.delivery.store import queue
-from tumira.delivery.store.queue import BULK, SMALL, ClaimedMessage, ClaimRequest, PastAttempts
+from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest, PastAttempts
 from tumira.postgres.connection import Connection
 from tumira.postgres.pinned_connection import PinnedConnection
 from tumira.postgres.pool import IN_KEY_ORDER, Database
 
 LOOK_S: Final = 0.25
-# After a claim that left room, messages that arrive within this time are claimed together.
+# A claim costs nearly the same for one message as for many. When nothing more waits, those that arrive within
+# this time are claimed together; the time is in proportion to what the last claim found, up to this many.
 BREATH_S: Final = 0.01
+BREATH_FOUND: Final = 20
 PAUSE_S: Final = 0.5
 CLOSE_S: Final = 5.0
-# A claim costs the same for one message as for many, so a full window is refilled in quarters.
-TOP_UP: Final = 4
 # Fewer places than this for each country are not divided.
 FEW: Final = 4
 
 _log: Final = structlog.get_logger()
-
-
-class _Country:
-    __slots__ = ("bulk_waits", "found", "owed")
-
-    def __init__(self) -> None:
-        self.owed = 0
-        self.bulk_waits = True
-        # How many the last claim found; countries share the room in proportion.
-        self.found = 0
 
 
 class Dispatcher:
@@ -52,13 +42,15 @@ class Dispatcher:
         self._line = PinnedConnection(database, settings=IN_KEY_ORDER)
         self._clocks = clocks
         self._routes = routes
-        self._countries: dict[str, _Country] = {}
+        # How many messages of each country the last claim found; countries share the room in proportion.
+        self._found: dict[str, int] = {}
         self._woken = asyncio.Event()
         self._closing = False
         # A claim of which it is not known whether it was committed.
         self._unsure: tuple[Sequence[ClaimedMessage], Mapping[UUID, PastAttempts]] | None = None
         self._rounds = 0
-        self._more = False
+        # The lanes of which the last claim took all that it might, so that more may wait.
+        self._more = (True, True)
         self._notified = True
         self._segments = 1.0
         self._loop = asyncio.get_running_loop()
@@ -69,10 +61,21 @@ class Dispatcher:
         self._woken.set()
 
     def room(self) -> None:
-        if self._notified or self._more:
-            free = self._sender.free()
-            if free >= self._enough() or (free and self._notified):
-                self._woken.set()
+        if (
+            not self._woken.is_set()
+            and (self._notified or any(self._more))
+            and self._is_due(self._sender.room())
+        ):
+            self._woken.set()
+
+    def _is_due(self, room: Room) -> bool:
+        """Tell whether to claim now: there is room for what was just accepted, or enough for more to wait."""
+        if self._notified:
+            return bool(room.small or room.bulk_max)
+        # In halves: a claim costs the same for one message as for many.
+        enough = max(1, self._sender.ahead // 2)
+        small, bulk = self._more
+        return (small and room.small >= enough) or (bulk and room.bulk_max >= enough)
 
     async def close(self) -> None:
         """Stop; a claim in progress is finished, because it may be committed already."""
@@ -82,9 +85,6 @@ class Dispatcher:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._line.terminate()
-
-    def _enough(self) -> int:
-        return max(1, self._sender.capacity // TOP_UP)
 
     async def _run(self) -> None:
         while not self._closing:
@@ -99,42 +99,31 @@ class Dispatcher:
         """Claim once if there is room, and wait until there is reason to claim again."""
         if self._unsure is not None:
             await self._make_sure(*self._unsure)
-        free = self._sender.free()
-        if free and (self._notified or free >= self._enough()):
-            if self._notified:
-                self._notified = False
-                for country in self._countries.values():
-                    country.bulk_waits = True
-            if await self._claim_within(free):
+        room = self._sender.room()
+        if self._is_due(room):
+            self._notified = False
+            if await self._claim_within(room):
                 return
-        else:
+        elif room == NO_ROOM:
             await self._line.let_go()
         timer = self._loop.call_later(LOOK_S, self.wake)
         await self._woken.wait()
         self._woken.clear()
         timer.cancel()
 
-    async def _claim_within(self, free: int) -> bool:
-        most = self._messages(free)
-        if await self._claim_relieved(most):
+    async def _claim_within(self, room: Room) -> bool:
+        room = self._messages(room)
+        if await self._claim_relieved(max(room.small, room.bulk_max)):
             return True
-        for _ in range(2):
-            wanted = self._wanted(free)
-            if not wanted:
-                # Another carrier serves its countries, perhaps for days.
-                await self._line.let_go()
-                return False
-            found = await self._claim(wanted, most)
-            # Lane 1 may have more than it was let, and gets it as its messages are answered.
-            self._more = found > 0 or any(one.bulk_max < one.small + one.bulk for one in wanted)
-            if found:
-                if found < most:
-                    await asyncio.sleep(BREATH_S)
-                return True
-            if all(one.small for one in wanted):
-                return False
-            # The places were lane 1's, and it has nothing: now that this is known, they are lane 0's.
-        return False
+        wanted = self._wanted(room)
+        if not wanted:
+            # Another carrier serves its countries, perhaps for days.
+            await self._line.let_go()
+            return False
+        found = await self._claim(wanted, room)
+        if found and not any(self._more):
+            await asyncio.sleep(BREATH_S * min(1.0, found / BREATH_FOUND))
+        return found > 0
 
     async def _claim_relieved(self, most: int) -> bool:
         """Claim messages that another carrier left in doubt, in countries that this one does not serve."""
@@ -148,57 +137,52 @@ class Dispatcher:
         )
         return await self._commit(connection, claimed) > 0
 
-    def _messages(self, free: int) -> int:
+    def _messages(self, room: Room) -> Room:
         """Return how many messages fit, by the average segments of those claimed lately."""
-        return max(1, int(free / self._segments))
+        return Room(*(ceil(places / self._segments) for places in (room.small, room.bulk, room.bulk_max)))
 
-    def _wanted(self, free: int) -> Sequence[ClaimRequest]:
-        """Share the room among the countries that this carrier serves now, and the lanes of each."""
+    def _wanted(self, room: Room) -> Sequence[ClaimRequest]:
+        """Share the room among the countries that this carrier serves now."""
         names = self._routes.countries_of(self._sender.carrier, trying=not self._sender.is_healthy)
-        most = self._messages(free)
-        now = self._loop.time()
         # Each country comes first in turn, so that none is left out while there are few places.
         self._rounds += 1
         start = self._rounds % len(names) if names else 0
-        total = sum(self._country(name).found + 1 for name in names)
-        bulk_outstanding = self._sender.bulk_outstanding
-        wanted = []
-        for name in (*names[start:], *names[:start]):
-            country = self._country(name)
-            # With few places each is offered to all; the claim stops when they are taken.
-            share = most if most < FEW * len(names) else max(1, most * (country.found + 1) // total)
-            window = max(share, self._sender.carrier.settings.window_size)
-            places = lanes.places(
-                share, window, bulk_outstanding, country.owed, bulk_waits=country.bulk_waits
-            )
-            # The tenth that is kept from lane 1 is kept from all countries together.
-            bulk_outstanding += places.bulk_max if most >= FEW * len(names) else 0
-            wanted.append(self._wanted_in(name, places, now))
-        return wanted
+        total = sum(self._found.get(name, 0) + 1 for name in names)
 
-    def _wanted_in(self, name: str, places: Places, now: float) -> ClaimRequest:
+        def share(places: int, name: str) -> int:
+            # With few places each is offered to all; the claim stops when they are taken.
+            if places < FEW * len(names):
+                return places
+            return max(1, places * (self._found.get(name, 0) + 1) // total)
+
+        return [
+            self._wanted_in(
+                name, Room(share(room.small, name), share(room.bulk, name), share(room.bulk_max, name))
+            )
+            for name in (*names[start:], *names[:start])
+        ]
+
+    def _wanted_in(self, name: str, room: Room) -> ClaimRequest:
         carrier = self._sender.carrier
+        now = self._loop.time()
         return ClaimRequest(
             country=name,
-            small=places.small,
-            bulk=places.bulk,
-            bulk_max=places.bulk_max,
-            small_floor=self._clocks.begin(now, name, SMALL) if places.small else 0,
-            bulk_floor=self._clocks.begin(now, name, BULK) if places.bulk_max else 0,
+            small=room.small,
+            bulk=room.bulk,
+            bulk_max=room.bulk_max,
+            small_floor=self._clocks.begin(now, name, SMALL) if room.small else 0,
+            bulk_floor=self._clocks.begin(now, name, BULK) if room.bulk_max else 0,
             avoided=carrier.id if self._routes.is_avoided(carrier, name) else None,
         )
 
-    def _country(self, name: str) -> _Country:
-        return self._countries.setdefault(name, _Country())
-
-    async def _claim(self, wanted: Sequence[ClaimRequest], most: int) -> int:
+    async def _claim(self, wanted: Sequence[ClaimRequest], total: Room) -> int:
         sender = self._sender
         connection = await self._line.begin()
         claimed = await queue.claim(
-            connection, wanted, most, worker=self._worker, bind=sender.name, carrier_id=sender.carrier.id
+            connection, wanted, total, worker=self._worker, bind=sender.name, carrier_id=sender.carrier.id
         )
         found = await self._commit(connection, claimed)
-        self._note(wanted, claimed or ())
+        self._note(wanted, total, claimed or ())
         return found
 
     async def _commit(self, connection: Connection, claimed: Sequence[ClaimedMessage] | None) -> int:
@@ -238,7 +222,7 @@ class Dispatcher:
             self._segments += (one.segments - self._segments) / 64
         self._sender.take(submissions)
 
-    def _note(self, wanted: Sequence[ClaimRequest], claimed: Sequence[ClaimedMessage]) -> None:
+    def _note(self, wanted: Sequence[ClaimRequest], total: Room, claimed: Sequence[ClaimedMessage]) -> None:
         now = self._loop.time()
         turns: dict[tuple[str, int], list[int]] = {}
         for one in claimed:
@@ -246,9 +230,16 @@ class Dispatcher:
         for (name, lane), own in turns.items():
             self._clocks.claimed(now, name, lane, min(own), max(own))
             metrics.CLAIMED.labels(name, lane).inc(len(own))
+        more = [False, False]
+        found = [0, 0]
         for asked in wanted:
-            country = self._country(asked.country)
             small, bulk = (len(turns.get((asked.country, lane), ())) for lane in (SMALL, BULK))
-            country.found = small + bulk
-            country.owed = lanes.owed_after(country.owed, small, bulk)
-            country.bulk_waits = bulk >= min(asked.small + asked.bulk - small, asked.bulk_max)
+            self._found[asked.country] = small + bulk
+            found[SMALL] += small
+            found[BULK] += bulk
+            more[SMALL] |= small >= asked.small
+            more[BULK] |= bulk >= max(asked.bulk, asked.bulk_max - small)
+        self._more = (
+            more[SMALL] or found[SMALL] >= total.small,
+            more[BULK] or found[BULK] >= total.left_for_bulk(found[SMALL]),
+        )

@@ -1,16 +1,10 @@
-"""How many messages a worker may claim, and from which lane.
+"""How many messages a bind may claim, and from which lane it submits next.
 
-A worker asks in three steps, before and after each claim:
+The window is the carrier's: a slot is free as soon as the carrier has answered. So that it is filled at once,
+a bind claims ahead: as many messages as the window has, or as the carrier takes in a tenth of a second.
 
-1. `free_places` says how many messages it may claim at all.
-2. `places` divides them. It selects lane 0 with the limit `small`, and then lane 1 with the limit
-   `left_for_bulk(found)`, where `found` is what lane 0 had. So lane 1 gets its share even if lane 0 could
-   fill every place, and all that lane 0 leaves, as long as a tenth of the window stays free for lane 0.
-3. `owed_after` says how much lane 1 is owed from then on. The worker carries this number from claim to
-   claim; it begins with 0.
-
-Lane 1 is assumed to wait (`bulk_waits`) unless its last claim came back short of its limit and nothing has
-woken the worker since. Where that is wrong, the share stays unused for this one claim.
+Lane 0 is claimed and submitted first. Lane 1 gets one submit in ten while both wait, and everything that lane
+0 leaves, except one slot of a window of twenty or more.
 """
 
 from collections import deque
@@ -19,24 +13,34 @@ from typing import Final
 
 from msgspec import Struct
 
-# One place in ten goes to lane 1 while it waits; one in ten of the window is kept from it.
+SMALL: Final = 0
+BULK: Final = 1
+
+# One submit in ten goes to lane 1 while it waits.
 BULK_SHARE: Final = 10
+# A window of this size keeps a slot for lane 0. In a smaller one it would be too large a part, and in any
+# window the next slot that becomes free is lane 0's.
+WINDOW_KEPT: Final = 20
 
 # Messages claimed and not yet submitted, at most, in seconds of the carrier's rate. A passcode goes in front
-# of it, but the process that holds it may die, and then all of it waits for the lease to end.
-HOLD_S: Final = 0.25
+# of them, but the process that holds them may die, and then they are in doubt.
+AHEAD_S: Final = 0.1
+AHEAD_WINDOW_MAX: Final = 100
+AHEAD_MAX: Final = 1000
 
 # A message accepted in a transaction of this length still finds its turn above the floor.
 FLOOR_AGE_S: Final = 5.0
 SWEEP_S: Final = 10.0
 BOTTOM: Final = -(2**63)
 
-_OWED_MAX: Final = BULK_SHARE - 1
 _NOTED_EVERY_S: Final = 0.1
 
 
-class Places(Struct, frozen=True):
-    """What one claim may take: at most `small` from lane 0, and `bulk` to `bulk_max` from lane 1."""
+class Room(Struct, frozen=True):
+    """What one claim may take: at most `small` from lane 0.
+
+    Of lane 1 it may take `bulk` in any case, and `bulk_max` if lane 0 has nothing.
+    """
 
     small: int
     bulk: int
@@ -44,51 +48,62 @@ class Places(Struct, frozen=True):
 
     def left_for_bulk(self, found: int) -> int:
         assert 0 <= found <= self.small
-        return min(self.small + self.bulk - found, self.bulk_max)
+        return max(self.bulk, self.bulk_max - found)
 
 
-def free_places(window: int, outstanding: int, held: int, rate: float | None) -> int:
-    """Return how many messages a worker may claim, given those outstanding and those held.
+NO_ROOM: Final = Room(0, 0, 0)
 
-    `rate` is what the carrier takes in a second now; None if it has no limit.
+
+def ahead(window: int, pace: float, rate: float | None) -> int:
+    """Return how many messages may be held beyond the free slots of the window.
+
+    `pace` is what the carrier took in a second lately, `rate` what it may be sent; None if it has no limit.
     """
     assert window > 0
-    assert outstanding >= 0
-    assert held >= 0
-    room = window - outstanding - held
-    if rate is not None:
-        # At least one, or a carrier of three a second would never get any.
-        room = min(room, max(1, int(rate * HOLD_S)) - held)
-    return max(0, room)
+    most = max(min(window, AHEAD_WINDOW_MAX), min(int(pace * AHEAD_S), AHEAD_MAX))
+    # At least one, or a carrier of three a second would never get any.
+    return most if rate is None else min(most, max(1, int(rate * AHEAD_S)))
+
+
+def room(free: int, most_held: int, small_held: int, bulk_held: int) -> Room:
+    """Divide what may be claimed between the lanes.
+
+    `free` are the slots that may be filled now, `most_held` comes from `ahead`. What lane 1 holds takes no
+    place from lane 0.
+    """
+    assert free >= 0
+    places = free + most_held
+    bulk = max(0, -(-places // BULK_SHARE) - bulk_held)
+    return Room(max(0, places - small_held), bulk, max(bulk, places - small_held - bulk_held))
 
 
 def bulk_window(window: int) -> int:
-    """Return how much of a window lane 1 may fill: all but a tenth, and the one place of a window of one."""
+    """Return how many slots of a window lane 1 may fill."""
     assert window > 0
-    kept = -(-window // BULK_SHARE)
-    return max(1, window - kept)
+    return window - 1 if window >= WINDOW_KEPT else window
 
 
-def places(free: int, window: int, bulk_outstanding: int, owed: int, *, bulk_waits: bool) -> Places:
-    """Divide the free places between the lanes.
+class LaneOrder:
+    """The lane of the next submit: lane 0, except for every tenth while lane 1 waits too.
 
-    `bulk_outstanding` counts lane 1, held or unanswered; `owed` comes from `owed_after`.
+    Nine submits of lane 0 earn lane 1 the tenth. It cannot save up more than that: neither while it has
+    nothing to send nor while its part of the window is full may it earn a burst that delays a passcode.
     """
-    assert 0 <= free <= window
-    assert 0 <= owed <= _OWED_MAX
-    bulk_max = min(free, max(0, bulk_window(window) - bulk_outstanding))
-    share = (owed + free) // BULK_SHARE if bulk_waits else 0
-    bulk = min(share, bulk_max)
-    return Places(free - bulk, bulk, bulk_max)
 
+    __slots__ = ("_owed",)
 
-def owed_after(owed: int, small: int, bulk: int) -> int:
-    """Return what lane 1 is owed after a claim, in places of lane 0.
+    def __init__(self) -> None:
+        self._owed = 0
 
-    Nine places of lane 0 earn lane 1 the tenth. It cannot save up more than that one place: neither while it
-    has nothing to send nor while its part of the window is full may it earn a burst that delays a passcode.
-    """
-    return min(_OWED_MAX, max(0, owed + small - _OWED_MAX * bulk))
+    def next(self, *, small: bool, bulk: bool) -> int | None:
+        """Return the lane to submit from, given which of them wait and may be submitted; None for neither."""
+        if bulk and (not small or self._owed >= BULK_SHARE - 1):
+            self._owed = 0
+            return BULK
+        if small:
+            self._owed += bulk
+            return SMALL
+        return None
 
 
 class Floor:

@@ -20,10 +20,11 @@ from tumira.core.histogram import bucket_of
 from tumira.core.ids import MESSAGE, MessageId, made_at_ms, write_id
 from tumira.core.loops import log_failure
 from tumira.core.tracing import Tracer
+from tumira.delivery.lanes import SMALL
 from tumira.delivery.settle_rules import Ending
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.latency import LatencyStep, OutcomeKey, TimingKey
-from tumira.delivery.store.queue import SMALL, ClaimedMessage
+from tumira.delivery.store.queue import ClaimedMessage
 from tumira.postgres.pool import Database
 from tumira.pricing.destinations import network_of
 

@@ -1,9 +1,12 @@
 """Submits claimed messages on one bind and reacts to the responses.
 
-A sender holds no more messages than the free window and a quarter of a second of the carrier's rate. It
-submits as the window, the throttle and the circuit breaker allow, and gives every outcome to the recorder.
-Before each submit it checks its lease: a process that slept may have been declared dead, and its messages
-may be on their way elsewhere.
+A sender holds claimed messages for the free slots of the window and some more (`lanes.ahead`). A slot is
+free as soon as the carrier has answered. The sender submits as the window, the throttle and the circuit
+breaker allow, and gives every outcome to the recorder. Before each submit it checks its lease: a process that
+slept may have been declared dead, and its messages may be on their way elsewhere.
+
+If the process dies, the messages that it holds, those without an answer, and those whose answer is not on
+disk are in doubt. These are at most `lanes.ahead`, the window, and `UNRECORDED_MAX`.
 """
 
 import asyncio
@@ -22,21 +25,23 @@ from tumira.delivery import lanes
 from tumira.delivery import responses as answers
 from tumira.delivery.bind import Bind
 from tumira.delivery.circuit_breaker import CircuitBreaker
+from tumira.delivery.lanes import BULK, NO_ROOM, LaneOrder, Room
 from tumira.delivery.observer import Observer
 from tumira.delivery.outcomes import AlreadyTaken, LeftInDoubt, Outcome
-from tumira.delivery.recorder import Recorder
+from tumira.delivery.recorder import GROUP_MAX, Recorder
 from tumira.delivery.responses import Action
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.smpp.session import SmppSession
 from tumira.delivery.store.binds import BindReport, BindState
 from tumira.delivery.store.carriers import Carrier
-from tumira.delivery.store.queue import BULK
 from tumira.delivery.submission import Submission, SubmissionWriter, final_outcome, segment_taken
 from tumira.delivery.throttle import Throttle
 from tumira.sending.lifecycle import remaining_s
 
 # Nothing takes longer than a response and this, unless a submission was left open by mistake.
 LEFT_OPEN_S: Final = 60.0
+# Answers that are not on disk yet; with more, nothing is submitted. The recorder writes as many in one group.
+UNRECORDED_MAX: Final = GROUP_MAX
 
 _log: Final = structlog.get_logger()
 
@@ -79,10 +84,11 @@ class Sender(Bind):
         self._throttle = Throttle(carrier.settings.tps)
         self._circuit = CircuitBreaker()
         self._lines: tuple[deque[Submission], deque[Submission]] = (deque(), deque())
-        # Segments in the queue, and messages of lane 1 that are queued or unanswered.
-        self._held = 0
-        self.bulk_outstanding = 0
-        # Answered segments that are not on disk yet fill the window too: after a crash they are in doubt.
+        self._order = LaneOrder()
+        # By lane: segments held, and segments that wait for an answer.
+        self._held = [0, 0]
+        self._unanswered = [0, 0]
+        # Answers that are not on disk yet.
         self._unrecorded = 0
         # The messages that are queued or unanswered; any other in flight for this worker is a lost claim.
         self.claimed: dict[UUID, Submission] = {}
@@ -161,37 +167,34 @@ class Sender(Bind):
         now = self._loop.time()
         return self.is_bound and self._circuit.is_healthy(now) and not self._is_quiet(now)
 
-    def free(self) -> int:
-        if not self.is_open:
-            return 0
+    def room(self) -> Room:
+        """Return how many segments may be claimed."""
         now = self._loop.time()
-        if now < self._throttle.paused_until or self._is_quiet(now):
-            return 0
-        room = lanes.free_places(self._window, self._under_way(), self._held, self._throttle.rate(now))
-        if self._held and not self._circuit.is_healthy(now):
+        if not self.is_open or now < self._throttle.paused_until or self._is_quiet(now):
+            return NO_ROOM
+        small, bulk = self._held
+        if not self._circuit.is_healthy(now):
             # While half open, the one place is that of the message already held.
-            return 0
-        return self._circuit.places(now, room)
+            probe = 0 if small or bulk else self._circuit.places(now, 1)
+            return Room(probe, 0, probe)
+        free = min(self._window - self.outstanding, UNRECORDED_MAX - self._unrecorded)
+        if self._throttle.rate(now) is not None:
+            free = self._throttle.allowance(now, max(0, free))
+        return lanes.room(max(0, free), self.ahead, small, bulk)
 
     @property
     def _window(self) -> int:
         """How many submits may be outstanding; fewer than the carrier's setting after a silence."""
         return self._circuit.window(self.carrier.settings.window_size)
 
-    def _under_way(self) -> int:
-        """Return how many segments the carrier has whose outcome is not recorded."""
-        return self.outstanding + self._unrecorded
-
     @property
-    def capacity(self) -> int:
-        rate = self._throttle.rate(self._loop.time())
-        return self._window if rate is None else min(self._window, max(1, int(rate * lanes.HOLD_S)))
+    def ahead(self) -> int:
+        now = self._loop.time()
+        return lanes.ahead(self._window, self._throttle.pace(now), self._throttle.rate(now))
 
     def take(self, submissions: Iterable[Submission]) -> None:
         """Queue claimed messages, and begin to submit them."""
         for submission in submissions:
-            if submission.claimed.lane == BULK:
-                self.bulk_outstanding += 1
             submission.touched_at = self._loop.time()
             self.claimed[submission.claimed.id] = submission
             if not submission.todo:
@@ -200,7 +203,7 @@ class Sender(Bind):
                 self._put(AlreadyTaken(submission.claimed.id, submission.claimed.claimed_at))
                 continue
             submission.in_line = True
-            self._held += len(submission.todo)
+            self._held[submission.claimed.lane] += len(submission.todo)
             self._lines[submission.claimed.lane].append(submission)
         if self.usable is None or not self._circuit.places(self._loop.time(), 1):
             self._give_back()
@@ -211,7 +214,7 @@ class Sender(Bind):
 
     def _pump(self) -> None:
         session = self.usable
-        if session is None or not self._held:
+        if session is None or not any(self._held):
             return
         now = self._loop.time()
         if now >= self._lease_until:
@@ -220,25 +223,32 @@ class Sender(Bind):
             # Another carrier may take these meanwhile.
             self._give_back()
             return
-        room = self._window - self._under_way()
-        if room <= 0 and self._unrecorded:
+        if self._unrecorded >= UNRECORDED_MAX:
             self._recorder.hurry()
-        allowed = self._circuit.places(now, self._throttle.allowance(now, max(0, room)))
+        room = max(0, min(self._window - self.outstanding, UNRECORDED_MAX - self._unrecorded))
+        allowed = self._circuit.places(now, self._throttle.allowance(now, room))
+        bulk_allowed = lanes.bulk_window(self._window) - self._unanswered[BULK]
         sent = 0
         at = self._recorder.clock.now()
-        while sent < allowed and self._held:
-            sent += self._submit_next(session, at, now)
+        while sent < allowed:
+            small, bulk = self._held
+            lane = self._order.next(small=small > 0, bulk=bulk > 0 and bulk_allowed > 0)
+            if lane is None:
+                break
+            if self._submit_next(session, lane, at, now):
+                sent += 1
+                bulk_allowed -= lane == BULK
         if sent:
             if self._quiet_since is None or self.outstanding <= sent:
                 self._quiet_since = now
             self._throttle.spend(now, sent)
             self._circuit.spend(now, sent)
-        if self._held and room > sent:
+        if room > sent == allowed and any(self._held):
             self._pump_later(max(self._throttle.wait_s(now), self._circuit.wait_s(now)))
 
-    def _submit_next(self, session: SmppSession, at: datetime, now: float) -> int:
-        """Submit the next segment, lane 0 first; return 0 if its message has expired."""
-        line = self._lines[0] or self._lines[1]
+    def _submit_next(self, session: SmppSession, lane: int, at: datetime, now: float) -> bool:
+        """Submit the next segment of a lane; return False if its message has expired."""
+        line = self._lines[lane]
         submission = line[0]
         left_s = remaining_s(submission.claimed.created_at, at)
         if left_s <= 0:
@@ -246,9 +256,10 @@ class Sender(Bind):
             self._drop_from_line(submission)
             submission.refusal = "QUEUE_EXPIRED"
             self._close_if_done(submission)
-            return 0
+            return False
         number = submission.todo.pop(0)
-        self._held -= 1
+        self._held[lane] -= 1
+        self._unanswered[lane] += 1
         submission.waiting.add(number)
         submission.touched_at = now
         if not submission.todo:
@@ -256,7 +267,7 @@ class Sender(Bind):
             submission.in_line = False
         session.submit((submission, number, at, now), self.writer.body(submission, number, left_s))
         self._counts.submitted.inc()
-        return 1
+        return True
 
     def _pump_later(self, wait_s: float) -> None:
         if self._timer is not None:
@@ -270,7 +281,7 @@ class Sender(Bind):
 
     def _drop_from_line(self, submission: Submission) -> None:
         """Drop the segments of a message that will not be sent; the caller has dequeued it."""
-        self._held -= len(submission.todo)
+        self._held[submission.claimed.lane] -= len(submission.todo)
         submission.todo.clear()
         submission.in_line = False
 
@@ -292,7 +303,7 @@ class Sender(Bind):
     def answered(self, tag: object, status: int, carrier_ref: str) -> None:
         submission, number, submitted_at, _ = cast("SubmitTag", tag)
         submission.overdue.discard(number)
-        submission.waiting.discard(number)
+        self._end_wait(submission, number)
         now = self._loop.time()
         submission.touched_at = now
         self._has_answered = True
@@ -332,7 +343,7 @@ class Sender(Bind):
             self._circuit.refused(now)
             self._retry(submission, number, status, verdict)
         self._close_if_done(submission)
-        if self._held and not self._circuit.is_healthy(now):
+        if any(self._held) and not self._circuit.is_healthy(now):
             # Another carrier may take these meanwhile; when it is our turn again, one is claimed to try.
             self._give_back()
 
@@ -340,7 +351,7 @@ class Sender(Bind):
         if submission.refusal is not None or submission.retry is not None:
             return
         submission.todo.insert(0, number)
-        self._held += 1
+        self._held[submission.claimed.lane] += 1
         if not submission.in_line:
             submission.in_line = True
             self._lines[submission.claimed.lane].appendleft(submission)
@@ -355,7 +366,7 @@ class Sender(Bind):
     def unanswered(self, tag: object) -> None:
         submission, number, _, sent_at = cast("SubmitTag", tag)
         submission.overdue.add(number)
-        submission.waiting.discard(number)
+        self._end_wait(submission, number)
         self._observer.not_taken(self.carrier.id, submission.claimed)
         self._counts.unanswered.inc()
         self._note_silence(sent_at)
@@ -367,8 +378,13 @@ class Sender(Bind):
         self._circuit.silent(now, sent_at)
         if self._circuit.is_silent and not was_silent:
             _log.warning("carrier does not answer", bind=self.name, unanswered=self._circuit.unanswered)
-        if self._held and not self._circuit.is_healthy(now):
+        if any(self._held) and not self._circuit.is_healthy(now):
             self._give_back()
+
+    def _end_wait(self, submission: Submission, number: int) -> None:
+        if number in submission.waiting:
+            submission.waiting.discard(number)
+            self._unanswered[submission.claimed.lane] -= 1
 
     def settled(self) -> None:
         if self._fault is not None:
@@ -386,7 +402,7 @@ class Sender(Bind):
         for tag in unanswered:
             submission, number, _, sent_at = cast("SubmitTag", tag)
             submission.overdue.add(number)
-            submission.waiting.discard(number)
+            self._end_wait(submission, number)
             if silent:
                 self._note_silence(sent_at)
             self._close_if_done(submission, f"the line fell: {problem}")
@@ -406,8 +422,9 @@ class Sender(Bind):
                 message = write_id(MESSAGE, submission.claimed.id)
                 _log.error("submission left open", bind=self.name, message=message)
             submission.todo.clear()
-            submission.overdue |= submission.waiting
-            submission.waiting.clear()
+            for number in tuple(submission.waiting):
+                submission.overdue.add(number)
+                self._end_wait(submission, number)
             self._close_if_done(submission, "its submission was left open")
 
     def _close_if_done(self, submission: Submission, doubt: str = "no answer came in time") -> None:
@@ -431,8 +448,6 @@ class Sender(Bind):
     def _close(self, submission: Submission) -> None:
         submission.closed = True
         self.claimed.pop(submission.claimed.id, None)
-        if submission.claimed.lane == BULK:
-            self.bulk_outstanding -= 1
 
     def _put(self, outcome: Outcome, recipient: str = "") -> None:
         self._unrecorded += 1

@@ -121,6 +121,11 @@ class Throttle:
         self._fill(now)
         return None if self._rate == inf else self._rate
 
+    def pace(self, now: float) -> int:
+        """Return how many messages were sent in the last second of the clock, or in this one if more."""
+        self._count(now)
+        return max(self._sent, self._sent_before)
+
     def retune(self, now: float, tps: float) -> None:
         """Change the limit, as when a carrier's binds are redistributed, and keep what was learnt."""
         assert tps >= 0

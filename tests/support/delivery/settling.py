@@ -15,6 +15,7 @@ from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.processes.service import Caller
 from tumira.delivery import follow_up
 from tumira.delivery.carrier_url import CarrierSettings
+from tumira.delivery.lanes import Room
 from tumira.delivery.outcomes import (
     CarrierRefused,
     LeftInDoubt,
@@ -56,7 +57,12 @@ class World:
         async with self.engine.database.transaction() as connection:
             wanted = ClaimRequest("ZW", count, 0, count, 0, 0)
             claimed = await queue.claim(
-                connection, [wanted], count, worker=worker, bind="one/1", carrier_id=self.carrier_id
+                connection,
+                [wanted],
+                Room(count, 0, count),
+                worker=worker,
+                bind="one/1",
+                carrier_id=self.carrier_id,
             )
         assert claimed is not None
         assert len(claimed) == count

@@ -156,15 +156,13 @@ class Worker:
         self._held: dict[int, deque[Waiting]] = {lane: deque() for lane in LANES}
         self._arriving: tuple[float, Sequence[Waiting]] | None = None
         self._unanswered: deque[tuple[float, int]] = deque()
-        self._bulk_outstanding = 0
-        self._owed = 0
-        self.bulk_waits = True
+        self._order = lanes.LaneOrder()
         self.highest = dict.fromkeys(LANES, 0)
 
     def look(self, now: float) -> None:
         """Take in answers and what was claimed, and claim again where there is room."""
         while self._unanswered and self._unanswered[0][0] <= now:
-            self._bulk_outstanding -= self._unanswered.popleft()[1]
+            self._unanswered.popleft()
         if self._arriving is not None:
             if self._arriving[0] > now:
                 return
@@ -176,29 +174,27 @@ class Worker:
             self._arriving = (now + CLAIM_S, claimed)
 
     def _claim(self, now: float) -> Sequence[Waiting]:
-        held = sum(len(messages) for messages in self._held.values())
-        free = lanes.free_places(self._window, len(self._unanswered), held, RATE)
-        divided = lanes.places(
-            free, self._window, self._bulk_outstanding, self._owed, bulk_waits=self.bulk_waits
-        )
-        small = list(self._queue.take(0, divided.small, now))
-        limit = divided.left_for_bulk(len(small))
-        bulk = list(self._queue.take(1, limit, now))
-        if len(bulk) < limit:
-            self.bulk_waits = False
-        self._owed = lanes.owed_after(self._owed, len(small), len(bulk))
-        self._bulk_outstanding += len(bulk)
-        claimed = small + bulk
+        # One submit in each tick, so there is at most one slot to fill now.
+        free = min(1, self._window - len(self._unanswered))
+        ahead = lanes.ahead(self._window, RATE, RATE)
+        room = lanes.room(free, ahead, *(len(self._held[lane]) for lane in LANES))
+        small = list(self._queue.take(0, room.small, now))
+        claimed = [*small, *self._queue.take(1, room.left_for_bulk(len(small)), now)]
         for message in claimed:
             self.highest[message.lane] = max(self.highest[message.lane], message.turn)
         return claimed
 
     def hand_over(self, now: float) -> Waiting | None:
-        for lane in LANES:
-            if self._held[lane]:
-                self._unanswered.append((now + ANSWER_S, lane))
-                return self._held[lane].popleft()
-        return None
+        if len(self._unanswered) >= self._window:
+            return None
+        bulk = sum(lane for _, lane in self._unanswered)
+        lane = self._order.next(
+            small=bool(self._held[0]), bulk=bool(self._held[1]) and bulk < lanes.bulk_window(self._window)
+        )
+        if lane is None:
+            return None
+        self._unanswered.append((now + ANSWER_S, lane))
+        return self._held[lane].popleft()
 
 
 def simulate(
@@ -224,7 +220,6 @@ def simulate(
             send = arriving.popleft()
             # The twin: turns by the time of day, one thousand to a second.
             acceptance.accept(send, (lambda _lane: int(now * 1000)) if wall_clock else published.__getitem__)  # noqa: B023 - called at once
-            worker.bulk_waits = True
         worker.look(now)
         # At once after a pause, and then not before a while has passed.
         if published != worker.highest and now - published_at >= PUBLISH_S:

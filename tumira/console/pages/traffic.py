@@ -14,10 +14,10 @@ from tumira.console.session import OperatorSession, Services, page
 from tumira.core import histogram
 from tumira.core.days import local_day
 from tumira.core.translation import _, mark
+from tumira.delivery.lanes import BULK, SMALL
 from tumira.delivery.store import hourly
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.latency import EndCount, SubmissionCount
-from tumira.delivery.store.queue import BULK, SMALL
 from tumira.html import chart
 from tumira.operations import totals
 from tumira.operations.totals import WAITING_MAX, Accepted

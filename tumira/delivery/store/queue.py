@@ -15,19 +15,18 @@ import asyncpg
 from msgspec import Struct
 
 from tumira.core.ids import AccountId, BatchId, MessageId, message_bounds
+from tumira.delivery.lanes import Room
 from tumira.postgres.columns import columns, named_columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
-
-SMALL: Final = 0
-BULK: Final = 1
 
 LaneKey = tuple[str, int]
 
 
 class ClaimRequest(Struct, frozen=True):
-    """How many messages to claim in one country: from lane 0, and with what lane 0 leaves, from lane 1.
+    """How many messages to claim in one country.
 
+    At most `small` from lane 0. From lane 1 at most `bulk_max` less what lane 0 had, but `bulk` in any case.
     Messages that avoid the carrier `avoided` are left to another one.
     """
 
@@ -96,7 +95,7 @@ WITH wanted AS MATERIALIZED (
             LIMIT wanted.small
               FOR UPDATE SKIP LOCKED
            ) AS first
-     LIMIT %(total)s
+     LIMIT %(small_total)s
 ), bulk AS MATERIALIZED (
     SELECT first.*
       FROM wanted
@@ -110,11 +109,11 @@ WITH wanted AS MATERIALIZED (
                    OR avoid IS DISTINCT FROM wanted.avoided
                    OR avoid_until < statement_timestamp())
             ORDER BY turn, message_id
-            LIMIT least(wanted.bulk_max, wanted.small + wanted.bulk
-                        - (SELECT count(*) FROM small WHERE small.country = wanted.country))
+            LIMIT greatest(wanted.bulk, wanted.bulk_max
+                           - (SELECT count(*) FROM small WHERE small.country = wanted.country))
               FOR UPDATE SKIP LOCKED
            ) AS first
-     LIMIT %(total)s - (SELECT count(*) FROM small)
+     LIMIT greatest(%(bulk_least)s, %(bulk_total)s - (SELECT count(*) FROM small))
 ), picked AS MATERIALIZED (
     SELECT * FROM small
      UNION ALL
@@ -165,13 +164,13 @@ SQL_LET_GO: Final = Statement("DELETE FROM in_flight WHERE message_id = ANY(%(id
 async def claim(
     connection: Connection,
     wanted: Sequence[ClaimRequest],
-    total: int,
+    total: Room,
     *,
     worker: str,
     bind: str,
     carrier_id: int,
 ) -> Sequence[ClaimedMessage] | None:
-    """Claim the next messages, at most `total`, lane 0 first; None if nothing waits.
+    """Claim the next messages, in all countries together at most `total`; None if nothing waits.
 
     The connection has the settings `KEY_LOOKUPS` and `IN_KEY_ORDER`. The caller commits before it submits any
     of them, and also when everything taken out of the queue turned out to be settled.
@@ -179,7 +178,9 @@ async def claim(
     taken = await SQL_TAKE.rows(
         connection,
         **columns(ClaimRequest, wanted),
-        total=total,
+        small_total=total.small,
+        bulk_least=total.bulk,
+        bulk_total=total.bulk_max,
         worker=worker,
         bind=bind,
         carrier_id=carrier_id,
