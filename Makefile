@@ -19,7 +19,7 @@ help:
 	@echo 'make install     create .venv and install the pinned packages'
 	@echo 'make test        all checks: lint, then the tests'
 	@echo 'make test-long   the tests that take minutes, such as a fresh clone'
-	@echo 'make bench       the benchmark'
+	@echo 'make bench       the benchmark (ARGS=single: one section of it)'
 	@echo 'make bench-growth  measure what slows down with 20 million messages (26 GB of disk)'
 	@echo 'make lint        format, lint, types, imports, wording and generated files'
 	@echo 'make docs        write the generated files'

@@ -1,5 +1,9 @@
-"""The benchmark of `make bench`: rates, and ratios of values measured in the same run."""
+"""The benchmark of `make bench`: rates, and ratios of values measured in the same run.
 
+`make bench ARGS='single passcodes'` runs the sections of these names only.
+"""
+
+import argparse
 import asyncio
 import json
 import os
@@ -7,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -135,13 +139,8 @@ def _measure_single(service: Service, callers: Sequence[Caller], connections: in
     print(f"    against 3,400/s, the aim                 {rate / 3400:.2f}\n")
 
 
-def _measure_engine(server: str) -> Mapping[int, float]:
-    """Measure end to end; return the single sends submitted per second, by number of connections.
-
-    They are those of an account that has a webhook endpoint, as Kannel's callbacks are on too.
-    """
-    postmaster = postmaster_of(server)
-    with run_stack(server, postmaster) as stack:
+def _measure_bulk(server: str) -> None:
+    with run_stack(server, postmaster_of(server)) as stack:
         caller = stack.service.open_account(balance="100000000", rate=1_000_000)
         measure_bulk(stack, caller, 5, "  warming up")
         rate = measure_bulk(stack, caller, 100, "(d) end to end, 100,000 messages, never analysed")
@@ -149,13 +148,17 @@ def _measure_engine(server: str) -> Mapping[int, float]:
         with stack.service.holding("SELECT count(*) FROM batches"):
             held = measure_bulk(stack, caller, 100, "(e) the same beside a transaction held open")
         print(f"    ratio (e)/(d)                            {held / rate:.2f}\n")
+
+
+def _measure_submitted(server: str) -> None:
+    """Measure single sends end to end, without webhooks and with, beside Kannel with its callbacks."""
+    postmaster = postmaster_of(server)
     with run_peer("smsc") as smsc, run_stack(server, postmaster, port=smsc.port) as stack:
         callers = [stack.service.open_account(balance="100000", rate=1_000_000) for _ in range(16)]
         measure_single(stack, smsc, callers, 16, 500)
         for connections in (16, 64):
             rates = [measure_single(stack, smsc, callers, connections, 5000) for _ in range(ROUNDS)]
             _median(f"(f) single sends handed over, {connections} connections", rates)
-        idle = measure_latency(stack, smsc, callers[0], "(g) passcodes, 50/s, nothing else")
     with (
         run_peer("smsc") as smsc,
         run_peer("sink") as sink,
@@ -169,13 +172,21 @@ def _measure_engine(server: str) -> Mapping[int, float]:
             rates = [measure_single(stack, smsc, [caller], connections, 5000) for _ in range(ROUNDS)]
             single[connections] = _median(f"(i) with a webhook on, {connections} connections", rates)
         sink.wait_for(500 + 2 * ROUNDS * 5000)
+    _measure_kannel(single)
+
+
+def _measure_passcodes(server: str) -> None:
+    postmaster = postmaster_of(server)
+    with run_peer("smsc") as smsc, run_stack(server, postmaster, port=smsc.port) as stack:
+        caller = stack.service.open_account(balance="100000", rate=1_000_000)
+        measure_single(stack, smsc, [caller], 16, 500)
+        idle = measure_latency(stack, smsc, caller, "(g) passcodes, 50/s, nothing else")
     with run_peer("smsc") as smsc, run_stack(server, postmaster, port=smsc.port, tps=500) as stack:
         caller = stack.service.open_account(balance="100000000", rate=1_000_000)
         fill_queue(stack, caller, 200)
         beside = measure_latency(stack, smsc, caller, "(h) passcodes, 50/s, 200,000 bulk messages wait")
     p50, p99 = (after / before for after, before in zip(beside, idle, strict=True))
     print(f"    ratio (h)/(g)                            p50 {p50:.2f}   p99 {p99:.2f}   (goal: 2)\n")
-    return single
 
 
 def _measure_webhooks(server: str) -> None:
@@ -199,21 +210,37 @@ def _measure_kannel(single: Mapping[int, float]) -> None:
         )
 
 
+def _measure_accepts(server: str) -> None:
+    with clone(server) as url, run_web(url) as service:
+        _measure_large(service, service.open_account(balance="100000000", rate=1_000_000))
+        callers = [service.open_account(balance="100000", rate=1_000_000) for _ in range(16)]
+        for connections in (16, 64):
+            _measure_single(service, callers, connections)
+
+
+SECTIONS: Final[Mapping[str, Callable[[str], None]]] = {
+    "content": lambda _server: measure_judge(),
+    "accept": _measure_accepts,
+    "bulk": _measure_bulk,
+    "single": _measure_submitted,
+    "passcodes": _measure_passcodes,
+    "webhooks": _measure_webhooks,
+}
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("section", nargs="*", help=f"all without one: {', '.join(SECTIONS)}")
+    names = parser.parse_args().section or list(SECTIONS)
+    if unknown := set(names) - set(SECTIONS):
+        parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
     print(
         f"{os.cpu_count()} cores; PostgreSQL with fsync on, all processes and the load share them.\n",
         flush=True,
     )
-    measure_judge()
     with run_server() as server:
-        with clone(server) as url, run_web(url) as service:
-            _measure_large(service, service.open_account(balance="100000000", rate=1_000_000))
-            callers = [service.open_account(balance="100000", rate=1_000_000) for _ in range(16)]
-            for connections in (16, 64):
-                _measure_single(service, callers, connections)
-        single = _measure_engine(server)
-        _measure_webhooks(server)
-        _measure_kannel(single)
+        for name in names:
+            SECTIONS[name](server)
 
 
 if __name__ == "__main__":
