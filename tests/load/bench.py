@@ -5,11 +5,8 @@
 
 import argparse
 import asyncio
-import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,19 +15,27 @@ from typing import Any, Final
 
 import asyncpg
 
-from tests.load import kannel
 from tests.load.end_to_end import (
+    BODY,
+    NUMBERS,
+    PATH,
+    RECIPIENTS,
     fill_queue,
     measure_bulk,
     measure_latency,
-    measure_single,
-    postmaster_of,
-    run_peer,
-    run_stack,
+    run_load,
+    single_sends,
 )
 from tests.load.generator import request
+from tests.load.goals import Goals
+from tests.load.node import run_stack
+from tests.load.one_bind import measure_one_bind
+from tests.load.peers import run_carrier_peer
+from tests.load.processor import postmaster_of, process_cpu_s
 from tests.load.screening import measure_judge
-from tests.load.webhooks import add_endpoint, measure_deliveries
+from tests.load.single import measure_singles
+from tests.load.webhooks import measure_deliveries
+from tests.load.window import measure_windows
 from tests.support.postgres.databases import clone, run_server
 from tests.support.processes.service import Caller, Service, run_web
 from tumira.accounts import store as accounts
@@ -39,11 +44,7 @@ from tumira.pricing.quote import Leg, Quote, ValidRequest
 from tumira.sending import insert
 from tumira.sending.insert import Debit, NewBatch
 
-PATH: Final = "/api/v1/messages"
-BODY: Final = "Your code is 493817. Do not share it with anyone, ever."
-RECIPIENTS: Final = 1000
 ROUNDS: Final = 3
-NUMBERS: Final = [f"+2637712{number:05}" for number in range(RECIPIENTS)]
 
 
 async def _bare(url: str, caller: Caller, calls: int) -> float:
@@ -72,23 +73,9 @@ async def _bare(url: str, caller: Caller, calls: int) -> float:
 
 def _load(service: Service, connections: int, count: int, requests: Sequence[str]) -> dict[str, Any]:
     host, port = service.base.removeprefix("http://").split(":")
-    before = _cpu_s(service)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.load.generator", host, port, str(connections), str(count)],
-        input="\n".join(json.dumps(one) for one in requests),
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    result: dict[str, Any] = json.loads(done.stdout)
-    assert set(result["statuses"]) == {"202"}, result["statuses"]
-    return {**result, "web_cpu_s": _cpu_s(service) - before}
-
-
-def _cpu_s(service: Service) -> float:
-    with open(f"/proc/{service.process.pid}/stat", encoding="ascii") as stat:  # noqa: PTH123 - not a real file
-        fields = stat.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    before = process_cpu_s(service.process.pid)
+    result = run_load((host, int(port)), connections, count, requests)
+    return {**result, "web_cpu_s": process_cpu_s(service.process.pid) - before}
 
 
 def _show(label: str, result: dict[str, Any], recipients: int) -> float:
@@ -127,10 +114,7 @@ def _measure_large(service: Service, caller: Caller) -> None:
 
 
 def _measure_single(service: Service, callers: Sequence[Caller], connections: int) -> None:
-    single = [
-        request(PATH, caller.key, {"channel": "sms", "to": NUMBERS[place], "body": BODY})
-        for place, caller in enumerate(callers)
-    ]
+    single = single_sends(callers)
     _load(service, connections, 500, single)
     label = f"single sends, {connections} connections"
     rates = [_show(f"  {label}", _load(service, connections, 6000, single), 1) for _ in range(ROUNDS)]
@@ -139,9 +123,17 @@ def _measure_single(service: Service, callers: Sequence[Caller], connections: in
     print(f"    against 3,400/s, the aim                 {rate / 3400:.2f}\n")
 
 
-def _measure_bulk(server: str) -> None:
+def _measure_accepts(server: str, _goals: Goals) -> None:
+    with clone(server) as url, run_web(url) as service:
+        _measure_large(service, service.open_account(balance="100000000", rate=1_000_000))
+        callers = [service.open_account(balance="100000", rate=1_000_000) for _ in range(16)]
+        for connections in (16, 64):
+            _measure_single(service, callers, connections)
+
+
+def _measure_bulk(server: str, _goals: Goals) -> None:
     with run_stack(server, postmaster_of(server)) as stack:
-        caller = stack.service.open_account(balance="100000000", rate=1_000_000)
+        caller = stack.open_account()
         measure_bulk(stack, caller, 5, "  warming up")
         rate = measure_bulk(stack, caller, 100, "(d) end to end, 100,000 messages, never analysed")
         print(f"    against the goal of 4,000/s              {rate / 4000:.2f}")
@@ -150,79 +142,36 @@ def _measure_bulk(server: str) -> None:
         print(f"    ratio (e)/(d)                            {held / rate:.2f}\n")
 
 
-def _measure_submitted(server: str) -> None:
-    """Measure single sends end to end, without webhooks and with, beside Kannel with its callbacks."""
+def _measure_passcodes(server: str, goals: Goals) -> None:
     postmaster = postmaster_of(server)
-    with run_peer("smsc") as smsc, run_stack(server, postmaster, port=smsc.port) as stack:
-        callers = [stack.service.open_account(balance="100000", rate=1_000_000) for _ in range(16)]
-        measure_single(stack, smsc, callers, 16, 500)
-        for connections in (16, 64):
-            rates = [measure_single(stack, smsc, callers, connections, 5000) for _ in range(ROUNDS)]
-            _median(f"(f) single sends handed over, {connections} connections", rates)
-    with (
-        run_peer("smsc") as smsc,
-        run_peer("sink") as sink,
-        run_stack(server, postmaster, port=smsc.port) as stack,
-    ):
-        caller = stack.service.open_account(balance="100000", rate=1_000_000)
-        add_endpoint(stack, caller, sink.port)
-        measure_single(stack, smsc, [caller], 16, 500)
-        single = {}
-        for connections in (16, 64):
-            rates = [measure_single(stack, smsc, [caller], connections, 5000) for _ in range(ROUNDS)]
-            single[connections] = _median(f"(i) with a webhook on, {connections} connections", rates)
-        sink.wait_for(500 + 2 * ROUNDS * 5000)
-    _measure_kannel(single)
-
-
-def _measure_passcodes(server: str) -> None:
-    postmaster = postmaster_of(server)
-    with run_peer("smsc") as smsc, run_stack(server, postmaster, port=smsc.port) as stack:
-        caller = stack.service.open_account(balance="100000", rate=1_000_000)
-        measure_single(stack, smsc, [caller], 16, 500)
-        idle = measure_latency(stack, smsc, caller, "(g) passcodes, 50/s, nothing else")
-    with run_peer("smsc") as smsc, run_stack(server, postmaster, port=smsc.port, tps=500) as stack:
-        caller = stack.service.open_account(balance="100000000", rate=1_000_000)
+    with run_carrier_peer() as carrier, run_stack(server, postmaster, port=carrier.port) as stack:
+        caller = stack.open_account()
+        measure_latency(stack, carrier, caller, "  warming up")
+        idle = measure_latency(stack, carrier, caller, "(g) passcodes, 50/s, nothing else")
+    with run_carrier_peer() as carrier, run_stack(server, postmaster, port=carrier.port, tps=500) as stack:
+        caller = stack.open_account()
         fill_queue(stack, caller, 200)
-        beside = measure_latency(stack, smsc, caller, "(h) passcodes, 50/s, 200,000 bulk messages wait")
-    p50, p99 = (after / before for after, before in zip(beside, idle, strict=True))
-    print(f"    ratio (h)/(g)                            p50 {p50:.2f}   p99 {p99:.2f}   (goal: 2)\n")
+        beside = measure_latency(stack, carrier, caller, "(h) passcodes, 50/s, 200,000 bulk messages wait")
+    print()
+    for name, goal_ms, alone, crowded in zip(("p50", "p99"), (3, 10), idle, beside, strict=True):
+        goals.at_most(f"passcodes at 50/s, request to carrier, {name}", goal_ms, alone, " ms")
+        text = f"passcodes beside 200,000 waiting messages ÷ without, {name}"
+        goals.at_most(text, 1.5, crowded / alone, more=f" ({crowded:.1f} ms)")
 
 
-def _measure_webhooks(server: str) -> None:
-    alone, beside = measure_deliveries(server, postmaster_of(server))
+def _measure_webhooks(server: str, _goals: Goals) -> None:
+    alone, beside = measure_deliveries(server)
     print(f"    (w) against the goal of 2,000/s          {alone / 2000:.2f}")
     print(f"    ratio (x)/(w)                            {beside / alone:.2f}   (goal: 0.90)\n", flush=True)
 
 
-def _measure_kannel(single: Mapping[int, float]) -> None:
-    if not kannel.is_installed():
-        print("Kannel is not installed (Debian: `apt-get install kannel`): nothing to compare with.")
-        return
-    for connections, rate in single.items():
-        rates = [kannel.measure(connections, 5000) for _ in range(ROUNDS)]
-        accepted, handed_over = (statistics.median(column) for column in zip(*rates, strict=True))
-        label = f"(k) Kannel in memory, {connections} connections"
-        print(f"{label:<44} {handed_over:>9,.0f}/s   accepted {accepted:,.0f}/s")
-        print(
-            f"    ratio (i)/(k)                            {rate / handed_over:.2f}   (goal: 0.60)",
-            flush=True,
-        )
-
-
-def _measure_accepts(server: str) -> None:
-    with clone(server) as url, run_web(url) as service:
-        _measure_large(service, service.open_account(balance="100000000", rate=1_000_000))
-        callers = [service.open_account(balance="100000", rate=1_000_000) for _ in range(16)]
-        for connections in (16, 64):
-            _measure_single(service, callers, connections)
-
-
-SECTIONS: Final[Mapping[str, Callable[[str], None]]] = {
-    "content": lambda _server: measure_judge(),
+SECTIONS: Final[Mapping[str, Callable[[str, Goals], None]]] = {
+    "content": lambda _server, _goals: measure_judge(),
     "accept": _measure_accepts,
     "bulk": _measure_bulk,
-    "single": _measure_submitted,
+    "window": measure_windows,
+    "bind": measure_one_bind,
+    "single": measure_singles,
     "passcodes": _measure_passcodes,
     "webhooks": _measure_webhooks,
 }
@@ -238,9 +187,11 @@ def main() -> None:
         f"{os.cpu_count()} cores; PostgreSQL with fsync on, all processes and the load share them.\n",
         flush=True,
     )
+    goals = Goals()
     with run_server() as server:
         for name in names:
-            SECTIONS[name](server)
+            SECTIONS[name](server, goals)
+    goals.show()
 
 
 if __name__ == "__main__":

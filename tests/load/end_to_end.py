@@ -1,185 +1,121 @@
-"""End-to-end rates: from HTTP over SMPP and receipt to the final status and its event."""
+"""Rates of a gateway from HTTP over SMPP to the receipt and its callback, Tumira's and Kannel's alike."""
 
 import json
-import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
+from msgspec import Struct
+
+from tests.load.carrier import PASSCODE, Manners
 from tests.load.generator import request
-from tests.load.peers import PASSCODE
-from tests.support.postgres.databases import clone, execute
-from tests.support.processes.service import Caller, Service, free_port, run_web
-from tumira.delivery.manage_carriers import add_carrier
+from tests.load.node import READY_S, Meter, Stack, Used
+from tests.load.peers import CarrierPeer, Peer
+from tests.support.processes.service import Caller, Service
 
 PATH: Final = "/api/v1/messages"
 BODY: Final = "Your code is 493817. Do not share it with anyone, ever."
 RECIPIENTS: Final = 1000
 NUMBERS: Final = [f"+2637712{number:05}" for number in range(RECIPIENTS)]
 WAIT_S: Final = 300.0
-READY_S: Final = 30.0
 PASSCODES: Final = 500
 PASSCODES_PER_S: Final = 50
+PASSCODE_CONNECTIONS: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Stack:
-    """A whole node, each part a process whose work is measured."""
+class Gateway(Protocol):
+    @property
+    def address(self) -> tuple[str, int]: ...
 
-    service: Service
-    worker: "subprocess.Popen[bytes]"
-    simulator: "subprocess.Popen[bytes] | None"
-    postmaster: int
-
-    def cpu_s(self) -> Mapping[str, float]:
-        parts = {"web": self.service.process.pid, "worker": self.worker.pid}
-        if self.simulator is not None:
-            parts["simulator"] = self.simulator.pid
-        used = {name: _cpu_s(pid) for name, pid in parts.items()}
-        return used | {"database": database_cpu_s(self.postmaster)}
+    def cpu_s(self) -> Used: ...
 
 
-def database_cpu_s(postmaster: int) -> float:
-    """Return the seconds of processor time that a PostgreSQL and its processes have used."""
-    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
-    return sum(_cpu_s(int(pid)) for pid in children) + _cpu_s(postmaster, ended=True)
+class Rates(NamedTuple):
+    """Messages a second, each from the first request to the last of its kind."""
+
+    accepted: float
+    submitted: float
+    told: float
 
 
-def _cpu_s(pid: int, *, ended: bool = False) -> float:
-    """Return what a process has used, or with `ended` also its children that are gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except OSError:
-        return 0.0
-    ticks = int(fields[11]) + int(fields[12]) + (int(fields[13]) + int(fields[14]) if ended else 0)
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def postmaster_of(server_url: str) -> int:
-    directory = execute(server_url, "SHOW data_directory")[0][0]
-    return int(Path(directory, "postmaster.pid").read_text().split()[0])
-
-
-@contextmanager
-def run_stack(server_url: str, postmaster: int, *, port: int | None = None, tps: int = 0) -> Iterator[Stack]:
-    """Run web and worker on a fresh database, and a simulator unless a carrier listens on `port` already."""
-    with clone(server_url) as url, tempfile.TemporaryDirectory() as directory, run_web(url) as service:
-        carrier_port = port or free_port()
-        carrier = f"smpp://bench:secret@127.0.0.1:{carrier_port}?window=1000&tps={tps}"
-        service.run(add_carrier, "bench", carrier, None, 100)
-        environment = {
-            **os.environ,
-            "TUMIRA_DATABASE_URL": url,
-            "TUMIRA_DATA_DIR": directory,
-            "TUMIRA_LOG_LEVEL": "error",
-            "TUMIRA_WEBHOOKS_ALLOW_PRIVATE": "1",
-        }
-        processes = []
-        try:
-            if port is None:
-                processes.append(_start(["simulator", "--quiet", "--port", str(carrier_port)], environment))
-            processes.append(_start(["worker", "--quiet"], environment))
-            _wait_until_bound(service)
-            yield Stack(service, processes[-1], processes[0] if port is None else None, postmaster)
-        finally:
-            for process in reversed(processes):
-                process.terminate()
-                process.wait(40)
-
-
-def _start(arguments: Sequence[str], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([sys.executable, "-m", "tumira", *arguments], env=environment)
-
-
-def _wait_until_bound(service: Service) -> None:
-    deadline = time.monotonic() + READY_S
-    while not service.sql("SELECT FROM binds WHERE state = 'bound'"):
-        assert time.monotonic() < deadline, "the worker did not bind"
-        time.sleep(0.1)
-
-
-class Peer:
-    """One of `tests.load.peers`, in a process of its own."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._stdin, self._stdout = process.stdin, process.stdout
-        self.port = int(self._stdout.readline())
-
-    def counted(self) -> tuple[int, float]:
-        told = self._ask("")
-        return int(told["count"]), float(told["last_at"])
-
-    def passcodes(self) -> Mapping[str, float]:
-        return self._ask("times")
-
-    def _ask(self, word: str) -> dict[str, Any]:
-        self._stdin.write(f"{word}\n")
-        self._stdin.flush()
-        told: dict[str, Any] = json.loads(self._stdout.readline())
-        return told
-
-    def wait_for(self, count: int) -> float:
-        """Wait until that number has arrived, and return when the last one did."""
-        deadline = time.monotonic() + WAIT_S
-        while time.monotonic() < deadline:
-            came, last_at = self.counted()
-            if came >= count:
-                return last_at
-            time.sleep(0.1)
-        raise AssertionError(f"only {self.counted()[0]} of {count} came in time")
-
-
-@contextmanager
-def run_peer(role: str) -> Iterator[Peer]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.load.peers", role],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield Peer(process)
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def start_load(
-    address: tuple[str, int], connections: int, count: int, requests: Sequence[str]
-) -> "subprocess.Popen[str]":
+def run_load(
+    address: tuple[str, int], connections: int, calls: int, requests: Sequence[str]
+) -> dict[str, Any]:
+    """Send the requests in turn from a process of its own, and return what it measured."""
     host, port = address
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.load.generator", host, str(port), str(connections), str(count)],
-        stdin=subprocess.PIPE,
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.load.generator", host, str(port), str(connections), str(calls)],
+        input="\n".join(json.dumps(one) for one in requests),
         stdout=subprocess.PIPE,
+        check=True,
         text=True,
     )
-    assert process.stdin is not None
-    process.stdin.write("\n".join(json.dumps(one) for one in requests))
-    process.stdin.close()
-    return process
-
-
-def finish_load(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    assert process.stdout is not None
-    result: dict[str, Any] = json.loads(process.stdout.read())
-    process.wait()
+    result: dict[str, Any] = json.loads(done.stdout)
     assert set(result["statuses"]) == {"202"}, result["statuses"]
     return result
 
 
-def address_of(service: Service) -> tuple[str, int]:
-    host, port = service.base.removeprefix("http://").split(":")
-    return host, int(port)
+def single_sends(callers: Sequence[Caller]) -> Sequence[str]:
+    """Return requests of one message each, from each of the accounts in turn."""
+    return [
+        request(PATH, caller.key, {"channel": "sms", "to": NUMBERS[place], "body": BODY})
+        for place, caller in enumerate(callers)
+    ]
+
+
+def bulk_sends(caller: Caller, count: int) -> Sequence[str]:
+    """Return requests of 1,000 messages each and one of the rest."""
+    sizes = [RECIPIENTS] * (count // RECIPIENTS) + ([count % RECIPIENTS] if count % RECIPIENTS else [])
+    return [
+        request(PATH, caller.key, {"channel": "sms", "to": NUMBERS[:size], "body": BODY}) for size in sizes
+    ]
+
+
+class Load(Struct, frozen=True):
+    """What is sent: requests in turn, `calls` in all, over some connections; together `count` messages."""
+
+    requests: Sequence[str]
+    connections: int
+    calls: int
+    count: int
+
+
+def measure_load(
+    gateway: Gateway,
+    carrier: CarrierPeer,
+    load: Load,
+    label: str,
+    *,
+    window: int = 0,
+    sink: Peer | None = None,
+) -> Rates:
+    """Send it all and wait until it is over: each message submitted, and each callback made."""
+    carrier.behave(Manners(window=window))
+    told_before = 0 if sink is None else sink.counts()["count"]
+    meter = Meter(gateway.cpu_s, lambda: _peers_s(carrier, sink))
+    result = run_load(gateway.address, load.connections, load.calls, load.requests)
+    last_at = [carrier.wait_for(load.count)]
+    # A receipt is acknowledged when it is on disk.
+    carrier.wait_for(carrier.counts()["receipts"], "acknowledged")
+    last_at.append(last_at[0] if sink is None else sink.wait_for(told_before + load.count))
+    submitted, told = (load.count / (at - result["began_at"]) for at in last_at)
+    rates = Rates(result["per_second"] * load.count / load.calls, submitted, told)
+    over_s = last_at[1] - result["began_at"]
+    parts = meter.per_message(load.count, over_s, {"load": result["own_cpu_s"]})
+    callbacks = "" if sink is None else f"callbacks {told:,.0f}/s   "
+    accepted = f"accepted {rates.accepted:,.0f}/s   "
+    print(f"{label:<52} {submitted:>7,.0f}/s   {accepted}{callbacks}{parts}", flush=True)
+    counts = carrier.counts()
+    assert counts["exceeding"] == 0, counts
+    return rates
+
+
+def _peers_s(carrier: CarrierPeer, sink: Peer | None) -> Used:
+    return {"carrier": carrier.cpu_s()} | ({} if sink is None else {"sink": sink.cpu_s()})
 
 
 def wait_until_settled(service: Service, count: int) -> float:
@@ -195,26 +131,18 @@ def wait_until_settled(service: Service, count: int) -> float:
 
 def measure_bulk(stack: Stack, caller: Caller, calls: int, label: str) -> float:
     """Send calls of 1,000 recipients and return the messages a second that came to their end."""
-    service = stack.service
+    service, count = stack.service, calls * RECIPIENTS
     before = service.sql("SELECT count(*) FROM batches WHERE completed_at IS NOT NULL")[0][0]
-    used, written = stack.cpu_s(), _written(service)
-    began = time.time()
-    load = start_load(
-        address_of(service),
-        2,
-        calls,
-        [request(PATH, caller.key, {"channel": "sms", "to": NUMBERS, "body": BODY})],
+    meter, written = Meter(stack.cpu_s), _written(service)
+    result = run_load(stack.address, 2, calls, bulk_sends(caller, RECIPIENTS))
+    took_s = wait_until_settled(service, before + calls) - float(result["began_at"])
+    log, size = ((after - then) / count for after, then in zip(_written(service), written, strict=True))
+    print(
+        f"{label:<52} {count / took_s:>7,.0f}/s   {meter.per_message(count, took_s)}   "
+        f"accepted in {result['seconds']:.1f} s; log {log:,.0f} B, disk {size:,.0f} B a message",
+        flush=True,
     )
-    finish_load(load)
-    accepted_s = time.time() - began
-    took_s = wait_until_settled(service, before + calls) - began
-    rate = calls * RECIPIENTS / took_s
-    log, size = (
-        (after - then) / (calls * RECIPIENTS) for after, then in zip(_written(service), written, strict=True)
-    )
-    more = f"accepted in {accepted_s:.1f} s; log {log:,.0f} B, disk {size:,.0f} B a message"
-    show(label, rate, used, stack.cpu_s(), took_s, more)
-    return rate
+    return count / took_s
 
 
 def _written(service: Service) -> tuple[int, int]:
@@ -226,72 +154,52 @@ def _written(service: Service) -> tuple[int, int]:
 
 
 def fill_queue(stack: Stack, caller: Caller, calls: int) -> None:
-    large = [request(PATH, caller.key, {"channel": "sms", "to": NUMBERS, "body": BODY})]
-    finish_load(start_load(address_of(stack.service), 2, calls, large))
+    run_load(stack.address, 2, calls, bulk_sends(caller, RECIPIENTS))
 
 
-def measure_single(
-    stack: Stack, smsc: Peer, callers: Sequence[Caller], connections: int, count: int
-) -> float:
-    service = stack.service
-    before = service.sql("SELECT count(*) FROM batches WHERE completed_at IS NOT NULL")[0][0]
-    came, _ = smsc.counted()
-    used, log_before = stack.cpu_s(), _written(service)[0]
-    began = time.time()
-    single = [
-        request(PATH, caller.key, {"channel": "sms", "to": NUMBERS[place], "body": BODY})
-        for place, caller in enumerate(callers)
-    ]
-    result = finish_load(start_load(address_of(service), connections, count, single))
-    took_s = smsc.wait_for(came + count) - began
-    settled_s = wait_until_settled(service, before + count) - began
-    log = (_written(service)[0] - log_before) / count
-    rate = count / took_s
-    show(
-        f"  single sends, {connections} connections, handed over",
-        rate,
-        used,
-        stack.cpu_s(),
-        settled_s,
-        f"accepted {result['per_second']:,.0f}/s, settled {count / settled_s:,.0f}/s; log {log:,.0f} B each",
-    )
-    return rate
-
-
-def measure_latency(stack: Stack, smsc: Peer, caller: Caller, label: str) -> tuple[float, float]:
+def measure_latency(stack: Stack, carrier: CarrierPeer, caller: Caller, label: str) -> tuple[float, float]:
     """Send passcodes at an even pace and return the milliseconds from request to carrier, p50 and p99."""
     sent: dict[str, float] = {}
-    known = smsc.passcodes().keys()
-    with socket.create_connection(address_of(stack.service)) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    known = carrier.passcodes().keys()
+    with _connections(stack.address) as connections:
         began = time.perf_counter()
         for place in range(PASSCODES):
+            connection = connections[place % len(connections)]
+            if place >= len(connections):
+                _read_accept(connection)
             time.sleep(max(0.0, began + place / PASSCODES_PER_S - time.perf_counter()))
             text = f"{PASSCODE}{time.time_ns()}"
             body = {"channel": "sms", "to": NUMBERS[place % RECIPIENTS], "body": text}
             written = request(PATH, caller.key, body).encode()
             sent[text] = time.time()
             connection.sendall(written)
-            answer = connection.recv(65_536)
-            assert answer.startswith(b"HTTP/1.1 202"), answer
+        for connection in connections:
+            _read_accept(connection)
     deadline = time.monotonic() + READY_S
-    while len(came := {text: at for text, at in smsc.passcodes().items() if text not in known}) < PASSCODES:
+    while (
+        len(came := {text: at for text, at in carrier.passcodes().items() if text not in known}) < PASSCODES
+    ):
         assert time.monotonic() < deadline, f"only {len(came)} passcodes came"
         time.sleep(0.1)
     waits = sorted((came[text] - at) * 1000 for text, at in sent.items())
     p50, p99 = waits[len(waits) // 2], waits[int(len(waits) * 0.99)]
-    print(f"{label:<44} p50 {p50:5.1f} ms   p99 {p99:5.1f} ms   (request to submit_sm)", flush=True)
+    print(f"{label:<52} p50 {p50:5.1f} ms   p99 {p99:5.1f} ms   (request to submit_sm)", flush=True)
     return p50, p99
 
 
-def show(
-    label: str,
-    rate: float,
-    before: Mapping[str, float],
-    after: Mapping[str, float],
-    took_s: float,
-    more: str = "",
-) -> None:
-    """Print one line: the rate, and how busy each part was."""
-    busy = "   ".join(f"{name} {(after[name] - before[name]) / took_s:4.0%}" for name in after)
-    print(f"{label:<44} {rate:>9,.0f}/s   {busy}   {more}", flush=True)
+@contextmanager
+def _connections(address: tuple[str, int]) -> Iterator[Sequence[socket.socket]]:
+    """Open several connections, so that a slow answer does not delay the next request."""
+    connections = [socket.create_connection(address) for _ in range(PASSCODE_CONNECTIONS)]
+    try:
+        for connection in connections:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield connections
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def _read_accept(connection: socket.socket) -> None:
+    answer = connection.recv(65_536)
+    assert answer.startswith(b"HTTP/1.1 202"), answer

@@ -82,13 +82,14 @@ async def generate(
     """Send `count` requests over `connections` connections and tell how it went."""
     load = _Load(connections, count)
     supply = itertools.cycle(requests)
-    began, began_cpu = time.perf_counter(), time.process_time()
+    began_at, began, began_cpu = time.time(), time.perf_counter(), time.process_time()
     for _ in range(connections):
         await asyncio.get_running_loop().create_connection(lambda: _Connection(supply, load), host, port)
     await asyncio.wait_for(load.finished.wait(), 300)
     took_s = time.perf_counter() - began
     times = sorted(load.times_s)
     return {
+        "began_at": began_at,
         "seconds": took_s,
         "answered": len(times),
         "per_second": len(times) / took_s,

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.load.end_to_end import database_cpu_s, postmaster_of
 from tests.load.growth_fill import fill
 from tests.load.growth_work import WORK, Side, measure_chores, open_side
+from tests.load.processor import database_cpu_s, postmaster_of
 from tests.support.postgres.databases import clone, execute, run_server
 from tumira.operations.audit import runs
 from tumira.operations.audit.checks import CHECKS

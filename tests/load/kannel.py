@@ -1,20 +1,26 @@
-"""Kannel's rate in memory, with the same load and carrier as Tumira."""
+"""Kannel in memory, to be measured with the same load and carrier as Tumira."""
 
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
 import urllib.parse
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.load.end_to_end import BODY, NUMBERS, Peer, finish_load, run_peer, start_load
+from tests.load.end_to_end import BODY, NUMBERS
+from tests.load.node import Used
+from tests.load.peers import CarrierPeer, Peer
+from tests.load.processor import process_cpu_s
 from tests.support.processes.service import free_port
 
 PROGRAMS: Final = ("bearerbox", "smsbox")
 START_S: Final = 20.0
+STOP_S: Final = 5.0
 # Kannel's own default; a larger window measured slower.
 WINDOW: Final = 10
 
@@ -68,64 +74,83 @@ def _program(name: str) -> str | None:
     return shutil.which(name) or shutil.which(name, path="/usr/sbin")
 
 
-def measure(connections: int, count: int) -> tuple[float, float]:
-    """Return the single sends that Kannel accepted and submitted per second."""
-    with run_peer("smsc") as smsc, run_peer("sink") as sink, _run(smsc) as http_port:
-        query = urllib.parse.urlencode(
-            {
-                "username": "bench",
-                "password": "bench",
-                "text": BODY,
-                "dlr-mask": "31",
-                "dlr-url": f"http://127.0.0.1:{sink.port}/",
-            }
-        )
-        requests = [
-            f"GET /cgi-bin/sendsms?{query}&to={number[1:]} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-            for number in NUMBERS
-        ]
-        began = time.time()
-        result = finish_load(start_load(("127.0.0.1", http_port), connections, count, requests))
-        handed_over = smsc.wait_for(count)
-        sink.wait_for(count)
-        return result["per_second"], count / (handed_over - began)
+@dataclass(frozen=True, slots=True)
+class Kannel:
+    """Kannel's two processes, with one bind to a carrier."""
+
+    address: tuple[str, int]
+    processes: "Sequence[subprocess.Popen[bytes]]"
+
+    def cpu_s(self) -> Used:
+        return {
+            name: process_cpu_s(process.pid) for name, process in zip(PROGRAMS, self.processes, strict=True)
+        }
+
+
+def kannel_sends(sink: Peer | None) -> Sequence[str]:
+    """Return requests of one message each; with a sink Kannel asks for receipts and calls it for each."""
+    fields = {"username": "bench", "password": "bench", "text": BODY}
+    if sink is not None:
+        fields |= {"dlr-mask": "3", "dlr-url": f"http://127.0.0.1:{sink.port}/"}
+    query = urllib.parse.urlencode(fields)
+    return [
+        f"GET /cgi-bin/sendsms?{query}&to={number[1:]} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        for number in NUMBERS
+    ]
 
 
 @contextmanager
-def _run(smsc: Peer) -> Iterator[int]:
-    http_port = free_port()
-    with tempfile.TemporaryDirectory() as directory:
+def run_kannel(carrier: CarrierPeer, window: int = WINDOW) -> Iterator[Kannel]:
+    """Run Kannel without a store until it is bound."""
+    smsbox_port, http_port = free_port(), free_port()
+    binds = carrier.counts()["binds"]
+    with tempfile.TemporaryDirectory() as directory, ExitStack() as cleanup:
         path = Path(directory) / "kannel.conf"
         path.write_text(
             CONFIGURATION.format(
                 admin_port=free_port(),
-                smsbox_port=free_port(),
-                smsc_port=smsc.port,
+                smsbox_port=smsbox_port,
+                smsc_port=carrier.port,
                 http_port=http_port,
-                window=WINDOW,
+                window=window,
             )
         )
         processes = []
+        for name, port in zip(PROGRAMS, (smsbox_port, http_port), strict=True):
+            processes.append(cleanup.enter_context(_run(name, path)))
+            _wait_until_listening(port)
+        carrier.wait_for(binds + 1, "binds")
+        yield Kannel(("127.0.0.1", http_port), processes)
+
+
+@contextmanager
+def _run(name: str, configuration: Path) -> "Iterator[subprocess.Popen[bytes]]":
+    program = _program(name)
+    assert program is not None
+    process = subprocess.Popen(
+        [program, "-v", "4", str(configuration)],
+        cwd=configuration.parent,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
         try:
-            for name in PROGRAMS:
-                program = _program(name)
-                assert program is not None
-                processes.append(
-                    subprocess.Popen(
-                        [program, "-v", "4", str(path)],
-                        cwd=directory,
-                        stdout=subprocess.DEVNULL,
-                        stderr=subprocess.DEVNULL,
-                    )
-                )
-                # The second connects to the first, and has nothing that says when it can.
-                time.sleep(2)
-            yield http_port
-        finally:
-            for process in reversed(processes):
-                process.terminate()
-                try:
-                    process.wait(START_S)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_listening(port: int) -> None:
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except OSError:
+            assert time.monotonic() < deadline, f"Kannel does not listen on port {port}"
+            time.sleep(0.1)
+        else:
+            return

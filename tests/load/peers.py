@@ -1,95 +1,151 @@
-"""Peers of a gateway under load: a carrier that counts, and a sink for callbacks.
+"""Peers of a gateway under load, each in a process of its own: a carrier, and a sink for callbacks.
 
-Run as a program, `python -m tests.load.peers smsc` or `… sink`, each prints its port and then, for every line
-on standard input, one JSON object of what it has counted; for the line `times`, when each passcode came.
+Run as a program, `python -m tests.load.peers carrier` or `… sink`, each prints its port and then, for every
+line on standard input, one JSON object of what it has counted.
 """
 
 import asyncio
 import json
-import socket
+import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, cast
 
+import msgspec
 import uvloop
 
-from tumira.simulator.connection import SmscConnection
-from tumira.simulator.handsets import ReceivedText
-from tumira.simulator.smsc import run_smsc
+from tests.load.carrier import Manners, precise_loop, run_carrier
+from tests.load.processor import process_cpu_s
 
-PASSCODE: Final = "Passcode "
+WAIT_S: Final = 300.0
+LOOK_S: Final = 0.1
 
 
-class _Counter:
-    def __init__(self) -> None:
-        self.count = 0
-        self.last_at = 0.0
-        self.times: dict[str, float] = {}
+class Peer:
+    """The other end of a peer's standard input and output."""
 
-    def add(self, text: ReceivedText | None = None) -> None:
-        self.count += 1
-        self.last_at = time.time()
-        if text is not None and text.text.startswith(PASSCODE):
-            self.times[text.text] = self.last_at
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._pid = process.pid
+        self._stdin, self._stdout = process.stdin, process.stdout
+        self.port = int(self._stdout.readline())
+
+    def cpu_s(self) -> float:
+        return process_cpu_s(self._pid)
+
+    def counts(self) -> Mapping[str, Any]:
+        return self._ask("counts")
+
+    def wait_for(self, count: int, what: str = "count") -> float:
+        """Wait until that number has arrived, and return when the last one did."""
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
+            counts = self.counts()
+            if counts[what] >= count:
+                return float(counts["last_at"])
+            time.sleep(LOOK_S)
+        raise AssertionError(f"not {count} in time: {self.counts()}")
+
+    def _ask(self, word: str, value: Any = None) -> dict[str, Any]:
+        self._stdin.write(json.dumps([word, value]) + "\n")
+        self._stdin.flush()
+        told: dict[str, Any] = json.loads(self._stdout.readline())
+        return told
+
+
+class CarrierPeer(Peer):
+    def behave(self, manners: Manners) -> None:
+        self._ask("behave", msgspec.to_builtins(manners))
+
+    def passcodes(self) -> Mapping[str, float]:
+        return self._ask("passcodes")
+
+    def pace(self, count: int) -> float:
+        return float(self._ask("pace", count)["per_second"])
+
+
+@contextmanager
+def run_carrier_peer() -> Iterator[CarrierPeer]:
+    with _run("carrier") as process:
+        yield CarrierPeer(process)
+
+
+@contextmanager
+def run_sink() -> Iterator[Peer]:
+    with _run("sink") as process:
+        yield Peer(process)
+
+
+@contextmanager
+def _run(role: str) -> "Iterator[subprocess.Popen[str]]":
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.load.peers", role],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.terminate()
 
 
 class _Sink(asyncio.Protocol):
     """Answers every request that comes in one piece with 200."""
 
-    def __init__(self, counter: _Counter) -> None:
-        self._counter = counter
+    count = 0
+    last_at = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        for _ in range(data.count(b"\r\n\r\n")):
-            self._counter.add()
-            self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        requests = data.count(b"\r\n\r\n")
+        _Sink.count += requests
+        _Sink.last_at = time.time()
+        self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" * requests)
 
 
-async def _tell(port: int, counter: _Counter) -> None:
+async def _tell(port: int, answers: Mapping[str, Callable[[Any], Any]]) -> None:
     print(port, flush=True)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
-        told = counter.times if line == "times\n" else {"count": counter.count, "last_at": counter.last_at}
-        print(json.dumps(told), flush=True)
+        word, value = json.loads(line)
+        print(json.dumps(answers[word](value)), flush=True)
 
 
-def _acknowledge_at_once() -> None:
-    """Have the kernel acknowledge what comes at once.
-
-    A gateway that lets the kernel collect small packets (Nagle) would otherwise wait for it, 40 ms each time.
-    """
-    receive = SmscConnection.data_received
-
-    def receive_and_acknowledge(self: SmscConnection, data: bytes) -> None:
-        receive(self, data)
-        if self._transport is not None:
-            connection = self._transport.get_extra_info("socket")
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-
-    SmscConnection.data_received = receive_and_acknowledge  # type: ignore[method-assign]
-
-
-async def _smsc() -> None:
-    counter = _Counter()
-    _acknowledge_at_once()
-    async with run_smsc(port=0, texts_max=1, arrived=counter.add) as smsc:
-        await _tell(smsc.port, counter)
+async def _carrier() -> None:
+    async with run_carrier() as carrier:
+        answers: Mapping[str, Callable[[Any], Any]] = {
+            "counts": lambda _: carrier.counts(),
+            "passcodes": lambda _: carrier.passcodes,
+            "behave": lambda manners: carrier.behave(msgspec.convert(manners, Manners)),
+            "pace": lambda count: {"per_second": carrier.pace(count)},
+        }
+        await _tell(carrier.port, answers)
 
 
 async def _sink() -> None:
-    counter = _Counter()
-    server = await asyncio.get_running_loop().create_server(lambda: _Sink(counter), "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(_Sink, "127.0.0.1", 0)
     async with server:
-        await _tell(server.sockets[0].getsockname()[1], counter)
+        counts: Callable[[Any], Any] = lambda _: {"count": _Sink.count, "last_at": _Sink.last_at}  # noqa: E731
+        await _tell(server.sockets[0].getsockname()[1], {"counts": counts})
 
 
 def main() -> None:
-    roles: Mapping[str, Any] = {"smsc": _smsc, "sink": _sink}
-    uvloop.run(roles[sys.argv[1]]())
+    roles: Mapping[
+        str, tuple[Callable[[], asyncio.AbstractEventLoop], Callable[[], Coroutine[Any, Any, None]]]
+    ] = {
+        "carrier": (precise_loop, _carrier),
+        "sink": (uvloop.new_event_loop, _sink),
+    }
+    new_loop, run = roles[sys.argv[1]]
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(run())
 
 
 if __name__ == "__main__":
