@@ -1,6 +1,7 @@
 """Connections that break."""
 
 import asyncio
+import select
 
 import asyncpg
 import pytest
@@ -59,6 +60,24 @@ async def test_whoever_is_not_cancelled_hears_that_the_server_went_away(database
     with pytest.raises(Exception) as caught:  # noqa: PT011 - the kinds are many; what they have in common is below
         await task
     assert is_unavailable(caught.value)
+    await database.close()
+
+
+async def test_a_process_without_processor_time_in_a_transaction_hears_that_the_server_went_away(
+    database_url: str,
+) -> None:
+    database = Database(database_url, settings={"idle_in_transaction_session_timeout": "10ms"})
+
+    async def stall() -> None:
+        async with database.transaction() as connection:
+            socket = connection._con._transport.get_extra_info("socket")  # type: ignore[attr-defined]
+            # The loop stands still until the server has ended the session, and the statement is sent unread.
+            assert select.select([socket.fileno()], [], [], 30)[0]
+            await connection.execute("SELECT 1")
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - as above
+        await stall()
+    assert is_unavailable(caught.value), repr(caught.value)
     await database.close()
 
 

@@ -15,6 +15,8 @@ UNAVAILABLE: Final = (
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.ReadOnlySQLTransactionError,
+    # The server ended the session of a process that got no processor time in the middle of a transaction.
+    asyncpg.IdleInTransactionSessionTimeoutError,
 )
 
 
