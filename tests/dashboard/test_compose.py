@@ -157,7 +157,7 @@ def test_all_that_is_wrong_is_said_at_once_beside_its_field(service: Service) ->
     # A fault of the text does not hide behind one of the recipients.
     page = customer.compose("\n".join(numbers(1001)), ADVERT)
     assert page.status_code == 422
-    assert "You entered 1,001 numbers. Send to 1,000 now and to the other 1 afterwards." in alert(page)
+    assert "You entered more than 1,000 numbers. Send to the first 1,000 now" in alert(page)
     assert "This is marketing" in alert(page)
     for message, said in (
         ("a" * 766, "The text takes 6 segments (GSM-7). Shorten it to at most 5."),
@@ -362,7 +362,7 @@ def test_what_was_typed_so_far_is_priced_and_judged(service: Service) -> None:
     for message in ("", "Short", "x" * 10_000):
         assert "No marketing." in words(check(customer, message))
     assert "None of these numbers can be sent to." in words(check(customer, recipients="0242000000"))
-    assert "1,001 numbers. Send to at most 1,000 at once." in (
+    assert "More than 1,000 numbers. Send to at most 1,000 at once." in (
         words(check(customer, recipients=" ".join(numbers(1001))))
     )
     said = check(customer, "It\u2019s here")

@@ -7,8 +7,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tumira.core.errors import RecipientCode
-from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff, sort_recipients
-from tumira.pricing.phone_numbers import complete, country_of, explain, read_phone, suggest, write_phone
+from tumira.pricing import phone_numbers
+from tumira.pricing.destinations import (
+    RECIPIENTS_MAX,
+    Destination,
+    Price,
+    PriceStatus,
+    Tariff,
+    sort_recipients,
+)
+from tumira.pricing.phone_numbers import (
+    complete,
+    country_of,
+    explain,
+    read_phone,
+    read_recipients,
+    suggest,
+    write_phone,
+)
 
 TARIFF = Tariff(
     1,
@@ -199,3 +215,29 @@ def test_it_is_said_why_a_number_cannot_be_sent_to(text: str, country: str | Non
 )
 def test_the_likely_number_is_suggested(text: str, country: str | None, meant: str | None) -> None:
     assert suggest(TARIFF, text, country) == meant
+
+
+@pytest.mark.parametrize(
+    "pattern", ["1 ", "7 7 1 2 0 0 0 0 1 ", "1 2345678 1 1 1 1 ", "077 120 0001 ", "1,", "1-"]
+)
+def test_a_form_full_of_digits_is_read_no_further_than_a_message_can_go(
+    pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    is_reached = phone_numbers._is_reached
+
+    def look(tariff: Tariff, number: str) -> bool:
+        looks.append(number)
+        return is_reached(tariff, number)
+
+    monkeypatch.setattr(phone_numbers, "_is_reached", look)
+    text = pattern * (120_000 // len(pattern))
+
+    read = read_recipients(TARIFF, text, "ZW")
+
+    assert len(read) <= RECIPIENTS_MAX + 1
+    # The pieces behind each number are tried with it, in a few readings, and never all that follow.
+    assert len(looks) <= 20 * len(read)
+    assert read[:10] == read_recipients(TARIFF, text[:1000], "ZW")[:10]
+    # The twin without the limit reads all of it.
+    assert len(read_recipients(TARIFF, text, "ZW", len(text))) > RECIPIENTS_MAX + 1 or pattern == "1-"

@@ -96,9 +96,8 @@ def _list_prices(tariff: Tariff, accepted: Sequence[Recipient], size: int) -> Se
 def _say_problem(review: Review, accepted: Sequence[Recipient]) -> str | None:
     """Say why a draft cannot be sent at all; the script itself sees a long text and a low balance."""
     if len(review.entries) > RECIPIENTS_MAX:
-        return _("{count} numbers. Send to at most {most} at once.").format(
-            count=write_count(len(review.entries)), most=write_count(RECIPIENTS_MAX)
-        )
+        most = write_count(RECIPIENTS_MAX)
+        return _("More than {most} numbers. Send to at most {most} at once.").format(most=most)
     if review.entries and not accepted:
         return _("None of these numbers can be sent to.")
     if any(isinstance(one, ContentRejected) for one in review.refusals):
@@ -112,12 +111,9 @@ def say(refusal: Refusal) -> str:
     match refusal:
         case TooManyRecipients():
             return _(
-                "You entered {count} numbers. Send to {most} now and to the other {more} afterwards."
-            ).format(
-                count=write_count(detail["recipients"]),
-                most=write_count(RECIPIENTS_MAX),
-                more=write_count(detail["recipients"] - RECIPIENTS_MAX),
-            )
+                "You entered more than {most} numbers. Send to the first {most} now and to the others "
+                "afterwards, or upload them all in a file."
+            ).format(most=write_count(RECIPIENTS_MAX))
         case TooManySegments():
             return _say_too_long(detail)
         case ContentRejected():

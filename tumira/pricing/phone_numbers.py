@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tumira.core.errors import RecipientCode
 from tumira.core.translation import _
-from tumira.pricing.destinations import Destination, Tariff, is_mobile, sort_recipients
+from tumira.pricing.destinations import RECIPIENTS_MAX, Destination, Tariff, is_mobile, sort_recipients
 
 CHANNEL: Final = "sms"
 
@@ -122,37 +122,56 @@ class Entry(Struct, frozen=True):
     number: str
 
 
-def read_recipients(tariff: Tariff, text: str, country: str | None = None) -> Sequence[Entry]:
+def read_recipients(
+    tariff: Tariff, text: str, country: str | None = None, count_max: int = RECIPIENTS_MAX
+) -> Sequence[Entry]:
     """Find the numbers in typed or pasted text; those without a country code are numbers of `country`.
 
     Commas, semicolons and line ends separate them, and so do blanks, unless a number is only complete
-    with the pieces behind it: `+263 77 120 0001`.
+    with the pieces behind it: `+263 77 120 0001`. The one after `count_max` is the last that is read: there
+    are too many then, however many more the text holds.
     """
     home = _find_home(tariff, country)
+    sizes = _list_sizes(tariff, home)
     entries: list[Entry] = []
     for line in _ENDS.split(text):
-        pieces = [piece for piece in _BLANKS.split(line) if piece]
+        # Each recipient takes a few of the pieces, so those behind are never looked at.
+        pieces_max = _NUMBER_MAX * (count_max + 1)
+        pieces = [piece for piece in _BLANKS.split(line, pieces_max) if piece]
         place = 0
         while place < len(pieces):
-            end = place + _span(tariff, home, pieces, place)
+            if len(entries) > count_max:
+                return entries
+            end = place + _span(tariff, home, sizes, pieces, place)
             plain = _SEPARATORS.sub("", "".join(pieces[place:end]))
             entries.append(Entry(" ".join(pieces[place:end]), _complete(tariff, home, plain)))
             place = end
     return entries
 
 
-def _span(tariff: Tariff, home: Destination | None, pieces: Sequence[str], place: int) -> int:
+def _list_sizes(tariff: Tariff, home: Destination | None) -> frozenset[int]:
+    """Return how long numbers can be as they are typed: a quick look before one is read in several ways."""
+    # A national number has neither plus nor calling code; 00 and the zero after the code may be typed too.
+    fewer = 1 if home is None else 1 + len(home.calling_code)
+    return frozenset(size for most in tariff.lengths for size in range(most - fewer, most + 3))
+
+
+def _span(
+    tariff: Tariff, home: Destination | None, sizes: frozenset[int], pieces: Sequence[str], place: int
+) -> int:
     """Count the pieces of the recipient that begins at this place."""
     joined = _SEPARATORS.sub("", pieces[place])
-    if not _BEGINNING.fullmatch(joined) or _can_be_sent_to(tariff, home, joined):
+    if not _BEGINNING.fullmatch(joined) or (len(joined) in sizes and _can_be_sent_to(tariff, home, joined)):
         return 1
     number, glued, short = 0, 1, True
     for count in range(2, min(_NUMBER_MAX, len(pieces) - place) + 1):
-        piece = _SEPARATORS.sub("", pieces[place + count - 1])
+        piece = pieces[place + count - 1]
+        if not piece.isalnum():
+            piece = _SEPARATORS.sub("", piece)
         joined += piece
         if not _DIGITS.fullmatch(piece) or len(joined) > _NUMBER_MAX:
             break
-        if _can_be_sent_to(tariff, home, joined):
+        if len(joined) in sizes and _can_be_sent_to(tariff, home, joined):
             number = count
         short = short and len(piece) < _NUMBER_MIN
         glued = count if short else glued
@@ -160,8 +179,6 @@ def _span(tariff: Tariff, home: Destination | None, pieces: Sequence[str], place
 
 
 def _can_be_sent_to(tariff: Tariff, home: Destination | None, plain: str) -> bool:
-    if len(plain) < _NUMBER_MIN:
-        return False
     return any(_is_reached(tariff, one) for one in _list_readings(tariff, home, _write_plus(plain)))
 
 
