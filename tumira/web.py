@@ -107,7 +107,9 @@ class Web:
             seller=seller,
             mail_is_set_up=mail_is_set_up,
         )
-        console = Console(database, public_url=public_url, payments=payments, data_dir=data_dir)
+        console = Console(
+            database, public_url=public_url, payments=payments, support=support, data_dir=data_dir
+        )
         docs = DocsPages(database, public_url, TEST_NUMBERS, support)
         self._pages = Starlette(
             routes=[

@@ -19,11 +19,14 @@ def test_contacts_are_links_in_a_fixed_order() -> None:
         SupportLink("mailto:help@sms.example", "help@sms.example"),
         SupportLink("https://wa.me/27821230001", "WhatsApp +27821230001"),
     ]
+    assert found.name == "support (+263 77 120 0001 or help@sms.example or WhatsApp +27821230001)"
+    assert found.short_name == "support (+263 77 120 0001)"
 
 
 def test_none_has_to_be_set() -> None:
     assert read_support({}) == NO_SUPPORT
     assert NO_SUPPORT.contacts == []
+    assert NO_SUPPORT.name == NO_SUPPORT.short_name == "support"
 
 
 @pytest.mark.parametrize(

@@ -357,7 +357,9 @@ def test_closing_asks_for_password_and_word_and_ends_everything(service: Service
 
 def test_a_closed_number_signs_neither_in_nor_up_again(service: Service, person: Person) -> None:
     post(person, "close", password_to_close=PASSWORD, word="CLOSE")
-    assert refuses(sign_in(new_browser(service), person.phone), "was closed by its owner")
+    assert refuses(
+        sign_in(new_browser(service), person.phone), "was closed by its owner. Contact support to reopen it"
+    )
     # Who does not know the password does not learn that either.
     assert "closed" not in alert(sign_in(new_browser(service), person.phone, "a guess"))
 
@@ -365,7 +367,7 @@ def test_a_closed_number_signs_neither_in_nor_up_again(service: Service, person:
     browser = new_browser(service)
     browser.post("/dashboard/forgotten", data={"phone": person.phone})
     refused = set_password(browser, code_to(service, person.phone), NEW)
-    assert refuses(refused, "was closed by its owner")
+    assert refuses(refused, "was closed by its owner. Contact support to reopen it")
     assert not is_signed_in(browser)
 
     pass_time(service, person.phone, "1 hour")

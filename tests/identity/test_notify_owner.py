@@ -25,6 +25,7 @@ from tests.support.processes.service import Service
 from tumira.accounts.api_keys import Scope
 from tumira.audit_log import Actor
 from tumira.core.ids import AccountId
+from tumira.core.settings.support import Support
 from tumira.identity import manage_accounts, manage_keys, totp
 from tumira.identity import operators as operator_access
 from tumira.identity.notify_owner import NOTICES, NOTICES_A_DAY
@@ -32,13 +33,14 @@ from tumira.pricing.segments import Encoding, measure
 
 NEW: Final = "another good password"
 CLI: Final = Actor("cli:test")
+SUPPORT: Final = Support("+263 77 120 0001", "help@sms.example")
 SETTINGS: Final = "/dashboard/settings"
 
 
 @pytest.fixture(scope="module")
 def service(server_url: str) -> Iterator[Service]:
     """Give a running service in which everybody comes from an address of their own."""
-    with run_behind_proxy(server_url) as running:
+    with run_behind_proxy(server_url, TUMIRA_SUPPORT_PHONE="+263 77 120 0002") as running:
         yield running
 
 
@@ -131,11 +133,19 @@ def test_the_operator_does_nothing_unseen(service: Service, person: Person) -> N
     service.sql(
         "UPDATE logins SET totp_secret = $2, totp_since = now() WHERE account_id = $1", account_id, b"s" * 20
     )
-    key_id, _ = service.run(manage_keys.create_key, account_id, "shop", list(Scope), actor=CLI)
-    service.run(manage_keys.revoke_key, key_id, actor=CLI)
-    assert service.run(manage_accounts.drop_factor, account_id, actor=CLI)
+    key_id, _ = service.run(
+        manage_keys.create_key, account_id, "shop", list(Scope), actor=CLI, support=SUPPORT
+    )
+    service.run(manage_keys.revoke_key, key_id, actor=CLI, support=SUPPORT)
+    assert service.run(manage_accounts.drop_factor, account_id, actor=CLI, support=SUPPORT)
 
-    assert [text.split(". ")[0] for text in notices(service, person.phone)] == [
+    told = notices(service, person.phone)
+    advice = "If you did not ask for this, contact support (+263 77 120 0001) at once."
+    assert all(text.endswith(advice) for text in told)
+    assert all(
+        "contact support (+263 77 120 0001 or help@sms.example) at" in body for *_, body in mailed(service)
+    )
+    assert [text.split(". ")[0] for text in told] == [
         "Tumira: An API key was created for your account by support",
         "Tumira: An API key of your account was revoked by support",
         "Tumira: The second factor of your account was turned off by support",
@@ -156,7 +166,8 @@ def test_the_second_factor_and_its_recovery_codes_are_told_of(service: Service, 
     person.browser.post(f"{place}/off", data={"password": person.password, "code": recovery[0]})
 
     told = " ".join(notices(service, person.phone))
-    assert "A second factor was turned on for your account." in told
+    advice = "If this was not you, contact support (+263 77 120 0002) at once."
+    assert f"A second factor was turned on for your account. {advice}" in told
     assert "A recovery code of your account was used." in told
     assert "The second factor of your account was turned off." in told
     assert len(mailed(service)) == 3
@@ -198,5 +209,6 @@ def test_no_notice_looks_like_a_code_or_takes_more_than_two_segments() -> None:
     for notice in (one for notices in NOTICES.values() for one in notices.values()):
         text = f"Tumira: {notice.happened} by support. If this was not you, {notice.advice}. {'x' * 43}"
         assert not re.search(r"[0-9]", text)
+        text = text.format(support=SUPPORT.short_name)
         assert measure(text).encoding is Encoding.GSM_7
         assert measure(text).segments <= 2

@@ -19,6 +19,7 @@ from tumira.cli.output import (
     IdType,
     actor,
     database_command,
+    load_settings,
     show,
     show_all,
     wants_json,
@@ -185,7 +186,10 @@ async def account_factor(database: Database, *, account_id: AccountId, off: bool
     """Turn off the second factor of an owner who has lost it; verify their identity first."""
     if not off:
         raise OperatorError("Say what to do: --off.")
-    if not await manage_accounts.drop_factor(database, account_id, actor=actor(), note=note.strip()):
+    support = load_settings().support
+    if not await manage_accounts.drop_factor(
+        database, account_id, actor=actor(), note=note.strip(), support=support
+    ):
         raise OperatorError("The account has no second factor in use.")
     show({"account_id": account_id, "second_factor": False}, title="The second factor is off.")
 
@@ -217,7 +221,9 @@ def key() -> None:
 async def key_create(database: Database, *, account_id: AccountId, name: str, scopes: str | None) -> None:
     """Create an API key; its value is shown once."""
     chosen = _scopes(scopes)
-    key_id, value = await manage_keys.create_key(database, account_id, name, chosen, actor=actor())
+    key_id, value = await manage_keys.create_key(
+        database, account_id, name, chosen, actor=actor(), support=load_settings().support
+    )
     shown = {
         "key_id": key_id,
         "key": value,
@@ -247,7 +253,7 @@ async def key_list(database: Database, *, account_id: AccountId | None) -> None:
 @database_command
 async def key_revoke(database: Database, *, key_id: KeyId) -> None:
     """Revoke a key from the next call on."""
-    revoked = await manage_keys.revoke_key(database, key_id, actor=actor())
+    revoked = await manage_keys.revoke_key(database, key_id, actor=actor(), support=load_settings().support)
     if revoked is None:
         raise OperatorError("There is no such key; `tumira key list` shows them.")
     show(_key(revoked), title="Revoked.")

@@ -26,6 +26,7 @@ from tumira.console.pages import (
 )
 from tumira.console.session import Services
 from tumira.core.settings.payments import Payments
+from tumira.core.settings.support import NO_SUPPORT, Support
 from tumira.html.cookies import Cookie
 from tumira.html.page import Assets, Templates
 from tumira.identity.store.devices import DAYS_KEPT
@@ -37,7 +38,13 @@ _HOUR_S: Final = 3600
 
 class Console:
     def __init__(
-        self, database: Database, *, public_url: str, payments: Payments, data_dir: Path | None = None
+        self,
+        database: Database,
+        *,
+        public_url: str,
+        payments: Payments,
+        support: Support = NO_SUPPORT,
+        data_dir: Path | None = None,
     ) -> None:
         self._services = Services(
             database=database,
@@ -46,6 +53,7 @@ class Console:
             device_cookie=Cookie("tumira_operator_device", public_url, DAYS_KEPT * 24 * _HOUR_S),
             public_url=public_url,
             payments=payments,
+            support=support,
             data_dir=data_dir,
         )
 

@@ -91,6 +91,7 @@ class Dashboard:
             public_url=public_url,
             webhooks_allow_private=webhooks_allow_private,
             payments=payments,
+            support=support,
             keep_weeks=keep_weeks,
             seller=seller,
             mail_is_set_up=mail_is_set_up,

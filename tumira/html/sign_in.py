@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from tumira.core.errors import RecipientCode
 from tumira.core.settings.payments import Payments
+from tumira.core.settings.support import Support
 from tumira.core.translation import _, mark
 from tumira.html.cookies import Cookie
 from tumira.html.forms import TYPED_MAX, Faults, Form, Secret, TextField
@@ -38,8 +39,8 @@ from tumira.pricing.destinations import PriceStatus, sort_recipients
 from tumira.pricing.phone_numbers import CHANNEL, complete, explain, suggest, write_phone
 from tumira.pricing.store import get_tariff
 
-CLOSED: Final = mark(
-    "This account was closed by its owner. Contact support to reopen it or to get the balance back."
+_CLOSED: Final = mark(
+    "This account was closed by its owner. Contact {support} to reopen it or to get the balance back."
 )
 # The country of a number without a country code, where the browser's language tells no other.
 FIRST_COUNTRY: Final = "ZW"
@@ -56,6 +57,8 @@ class PageServices:
     public_url: str
     # Which providers of payments the operator has set up.
     payments: Payments
+    # How customers reach the operator.
+    support: Support
 
 
 AnyServices = TypeVar("AnyServices", bound=PageServices)
@@ -160,6 +163,10 @@ async def read_typed(services: PageServices, request: Request, form: PhoneForm |
     return TypedPhone(typed, country, countries, fault=fault)
 
 
+def say_closed(services: PageServices) -> str:
+    return _(_CLOSED).format(support=services.support.name)
+
+
 def too_often(refused: TooManyAttempts) -> str:
     return _("Too many attempts. Try again in {time}.").format(time=in_words(refused.wait))
 
@@ -248,7 +255,9 @@ class SignInPages(ABC, Generic[AnyServices, SignedInPerson]):
         if isinstance(result, TooManyAttempts):
             other_way = f" {_(self.or_else)}" if self.or_else else ""
             return refuse({"": too_often(result) + other_way}, 429)
-        return refuse({"": _(CLOSED if isinstance(result, AccountClosed) else self.wrong)})
+        if isinstance(result, AccountClosed):
+            return refuse({"": say_closed(services)})
+        return refuse({"": _(self.wrong)})
 
     async def show_code(self, services: AnyServices, request: Request) -> Response:
         token = self.pending_cookie(services).read(request)

@@ -15,6 +15,7 @@ from tumira.content import store as content_store
 from tumira.core import money
 from tumira.core.errors import OperatorError
 from tumira.core.ids import AccountId
+from tumira.core.settings.support import NO_SUPPORT, Support
 from tumira.core.translation import _
 from tumira.identity import notify_owner, second_factor
 from tumira.identity.principal import Principal, PrincipalKind
@@ -91,7 +92,9 @@ async def review(
         return await _existing(connection, account_id)
 
 
-async def drop_factor(database: Database, account_id: AccountId, *, actor: Actor, note: str = "") -> bool:
+async def drop_factor(
+    database: Database, account_id: AccountId, *, actor: Actor, note: str = "", support: Support = NO_SUPPORT
+) -> bool:
     """Turn off the second factor of an owner who has lost it; False if there is none."""
     async with database.transaction() as connection:
         account = await accounts.find(connection, account_id)
@@ -103,7 +106,7 @@ async def drop_factor(database: Database, account_id: AccountId, *, actor: Actor
             return False
         await second_factors.delete(connection, principal)
         await record_change(connection, account_id, actor, "second factor turned off", note=note)
-        await notify_owner.tell(connection, principal, actor, "second factor turned off")
+        await notify_owner.tell(connection, principal, actor, "second factor turned off", support=support)
     return True
 
 

@@ -12,6 +12,7 @@ from tumira.accounts.api_keys import ApiKey, KeySecret, ParsedKey, Scope, write_
 from tumira.audit_log import OPERATOR, Actor
 from tumira.core.errors import OperatorError
 from tumira.core.ids import KEY, AccountId, KeyId, new_id, write_id
+from tumira.core.settings.support import NO_SUPPORT, Support
 from tumira.identity import notify_owner
 from tumira.identity.principal import Principal, PrincipalKind
 from tumira.postgres.connection import Connection
@@ -47,6 +48,7 @@ async def create_key(
     *,
     actor: Actor = OPERATOR,
     key_id: KeyId | None = None,
+    support: Support = NO_SUPPORT,
 ) -> tuple[KeyId, str]:
     """Create a key and return its value, which is kept nowhere.
 
@@ -74,12 +76,17 @@ async def create_key(
         await api_keys.insert(
             connection, KeySecret(key_id, account_id, sha256(secret.encode()).digest()), name, scopes
         )
-        await _note(connection, account_id, actor, "key created", key_id, name)
+        await _note(connection, account_id, actor, "key created", key_id, name, support)
     return key_id, write_key(ParsedKey(key_id, secret))
 
 
 async def revoke_key(
-    database: Database, key_id: KeyId, *, owner_id: AccountId | None = None, actor: Actor = OPERATOR
+    database: Database,
+    key_id: KeyId,
+    *,
+    owner_id: AccountId | None = None,
+    actor: Actor = OPERATOR,
+    support: Support = NO_SUPPORT,
 ) -> ApiKey | None:
     """Revoke a key from the next call on; None for an unknown key and for another account's."""
     async with database.transaction() as connection:
@@ -91,14 +98,21 @@ async def revoke_key(
         was_in_use = await api_keys.is_in_use(connection, key_id)
         key = await api_keys.mark_revoked(connection, key_id)
         if key is not None and was_in_use:
-            await _note(connection, key.account_id, actor, "key revoked", key_id, key.name)
+            await _note(connection, key.account_id, actor, "key revoked", key_id, key.name, support)
     return key
 
 
 async def _note(
-    connection: Connection, account_id: AccountId, actor: Actor, what: str, key_id: KeyId, name: str
+    connection: Connection,
+    account_id: AccountId,
+    actor: Actor,
+    what: str,
+    key_id: KeyId,
+    name: str,
+    support: Support,
 ) -> None:
     account = await accounts.find(connection, account_id)
     assert account is not None
     principal = Principal(PrincipalKind.ACCOUNT, account_id, account.phone)
-    await notify_owner.note(connection, principal, actor, what, f"{name} ({write_id(KEY, key_id)})")
+    detail = f"{name} ({write_id(KEY, key_id)})"
+    await notify_owner.note(connection, principal, actor, what, detail, support=support)

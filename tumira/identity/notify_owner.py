@@ -15,6 +15,7 @@ from tumira.accounts import store as accounts
 from tumira.audit_log import OWNER, Actor
 from tumira.core.days import local_time
 from tumira.core.ids import new_id
+from tumira.core.settings.support import NO_SUPPORT, Support
 from tumira.core.translation import _, mark
 from tumira.identity.principal import Principal, PrincipalKind
 from tumira.identity.store import logins
@@ -30,10 +31,10 @@ MAIL_LIFETIME: Final = timedelta(days=1)
 
 _LAST: Final = mark("You get no more notices about this today.")
 _NOT_YOU: Final = mark("If this was not you, {advice}.")
-_NOT_ASKED: Final = mark("If you did not ask for this, contact support at once.")
+_NOT_ASKED: Final = mark("If you did not ask for this, contact {support} at once.")
 _BY_SUPPORT: Final = mark("{happened} by support")
 _CHANGE_PASSWORD: Final = mark("change your password")
-_CONTACT_SUPPORT: Final = mark("contact support at once")
+_CONTACT_SUPPORT: Final = mark("contact {support} at once")
 _TELL_OPERATORS: Final = mark("tell the other operators at once")
 
 
@@ -95,21 +96,29 @@ async def note(
     detail: str = "",
     *,
     old_email: str | None = None,
+    support: Support = NO_SUPPORT,
 ) -> None:
-    """Record a change of a principal's access, and notify them."""
+    """Record a change of a principal's access, and notify them; see `tell`."""
     if principal.kind is PrincipalKind.OPERATOR:
         await audit_log.record_by_operator(connection, actor, what, detail)
     else:
         await audit_log.record(connection, principal.account_id, actor, what, detail)
-    await tell(connection, principal, actor, what, old_email)
+    await tell(connection, principal, actor, what, old_email=old_email, support=support)
 
 
 async def tell(
-    connection: Connection, principal: Principal, actor: Actor, what: str, old_email: str | None = None
+    connection: Connection,
+    principal: Principal,
+    actor: Actor,
+    what: str,
+    *,
+    old_email: str | None = None,
+    support: Support = NO_SUPPORT,
 ) -> None:
     """Notify a principal of a change; `old_email` is the address before it.
 
-    An operator gets a text message alone: no e-mail address is known.
+    `support` is needed where the notice says to contact support: about what operators do, and about a second
+    factor that locks the owner out. An operator gets a text message alone: no e-mail address is known.
     """
     notice = NOTICES[principal.kind][what]
     happened, email = _(notice.happened), None
@@ -129,7 +138,8 @@ async def tell(
         return
     if count == NOTICES_A_DAY:
         advice = f"{advice} {_(_LAST)}"
-    await send_text(connection, principal.phone, f"Tumira: {happened}. {advice}")
+    text = f"Tumira: {happened}. {advice}".format(support=support.short_name)
+    await send_text(connection, principal.phone, text)
     now = await clock.read_now(connection)
     for address in dict.fromkeys(one for one in (email, old_email) if one is not None):
         await outbox.insert(
@@ -137,7 +147,7 @@ async def tell(
             new_id(int(now.timestamp() * 1000)),
             address,
             f"Tumira: {happened}",
-            _mail(happened, advice, now, actor.address if by_owner else None),
+            _mail(happened, advice.format(support=support.name), now, actor.address if by_owner else None),
             now + MAIL_LIFETIME,
         )
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from tumira.audit_log import Actor
+from tumira.core.settings.support import Support
 from tumira.identity import code_rules, notify_owner, totp
 from tumira.identity.principal import Principal
 from tumira.identity.reauthenticate import PasswordCheck, Requester, confirm_password
@@ -22,14 +23,15 @@ async def begin(database: Database, requester: Requester, password: str) -> Pass
     return check
 
 
-async def confirm(database: Database, requester: Requester, code: str) -> Sequence[str] | None:
+async def confirm(
+    database: Database, requester: Requester, code: str, support: Support
+) -> Sequence[str] | None:
     """Turn the factor on and return its recovery codes; None for a wrong code."""
     async with database.transaction() as connection:
         recovery_codes = await activate(connection, requester.principal, code)
         if recovery_codes is not None:
-            await notify_owner.note(
-                connection, requester.principal, requester.actor, "second factor turned on"
-            )
+            what = "second factor turned on"
+            await notify_owner.note(connection, requester.principal, requester.actor, what, support=support)
     return recovery_codes
 
 

@@ -317,7 +317,11 @@ async def drop_factor(session: OperatorSession) -> Response:
     form = await FactorForm.accept(session.request)
     account = await find_account(session)
     was_on = await manage_accounts.drop_factor(
-        session.database, account.id, actor=session.actor, note=form.factor_note.data
+        session.database,
+        account.id,
+        actor=session.actor,
+        note=form.factor_note.data,
+        support=session.services.support,
     )
     return _done(account.id, "factor" if was_on else "no-factor")
 

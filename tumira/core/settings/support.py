@@ -1,12 +1,13 @@
-"""Contacts of the operator that pages show to customers."""
+"""Contacts of the operator that pages and notices show to customers."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tumira.core.errors import OperatorError
 from tumira.core.mail_addresses import MAIL_ADDRESS
+from tumira.core.translation import _
 
 _SEPARATORS: Final = re.compile(r"[ ().-]+")
 # E.164: a country code does not begin with 0, and a number has at most 15 digits.
@@ -40,6 +41,23 @@ class Support:
             number = _digits(self.whatsapp).removeprefix("+")
             found.append(SupportLink(f"https://wa.me/{number}", f"WhatsApp {self.whatsapp}"))
         return found
+
+    @property
+    def name(self) -> str:
+        """Return `support (+263 77 120 0001 or help@sms.example)`, for a sentence without links."""
+        return _name(self.contacts)
+
+    @property
+    def short_name(self) -> str:
+        """Return the name with one contact, the phone number if there is one: a text message is short."""
+        return _name(self.contacts[:1])
+
+
+def _name(contacts: Sequence[SupportLink]) -> str:
+    if not contacts:
+        return _("support")
+    texts = _(" or ").join(one.text for one in contacts)
+    return _("support ({contacts})").format(contacts=texts)
 
 
 NO_SUPPORT: Final = Support()

@@ -73,7 +73,9 @@ async def begin(session: CustomerSession) -> Response:
 
 async def confirm(session: CustomerSession) -> Response:
     form = await CodeForm.read(session.request)
-    recovery_codes = await second_factor.confirm(session.database, session.requester, form.code.data)
+    recovery_codes = await second_factor.confirm(
+        session.database, session.requester, form.code.data, session.services.support
+    )
     if recovery_codes is None:
         return await _page(session, {"code": _(WRONG_CODE)}, 422)
     return session.page("second_factor_codes.html.jinja", recovery_codes=recovery_codes)

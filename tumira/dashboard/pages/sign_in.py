@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.core.translation import _, mark
+from tumira.core.translation import mark
 from tumira.dashboard.pages.sign_up import (
     CODE_PAGE,
     CodePage,
@@ -22,13 +22,13 @@ from tumira.html.cookies import Cookie
 from tumira.html.forms import Secret
 from tumira.html.redirect import redirect
 from tumira.html.sign_in import (
-    CLOSED,
     PhoneForm,
     SignInPages,
     begin_session,
     browser_of,
     public,
     read_typed,
+    say_closed,
 )
 from tumira.identity import send_codes
 from tumira.identity.person_rules import check_password
@@ -150,5 +150,5 @@ async def set_password(services: Services, request: Request) -> Response:
         return response
     if result is None:
         return redirect(FORGOTTEN)
-    faults = {"": _(CLOSED)} if isinstance(result, AccountClosed) else fault_of_code(result)
+    faults = {"": say_closed(services)} if isinstance(result, AccountClosed) else fault_of_code(result)
     return NEW_PASSWORD_PAGE.show(services, verification, faults)
