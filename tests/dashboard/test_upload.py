@@ -12,7 +12,7 @@ from uuid import UUID
 import httpx
 import pytest
 
-from tests.support.identity.customers import Customer, open_session, words
+from tests.support.identity.customers import Customer, link, open_session, words
 from tests.support.identity.people import alert, count, goes_to
 from tests.support.processes.service import Service
 from tumira.audit_log import OPERATOR
@@ -129,8 +129,8 @@ def test_what_was_confirmed_is_sent_and_its_progress_shown(customer: Uploader) -
     assert "1,200 of 1,200 messages sent, 0 done." in words(done)
     links = re.findall(r"/dashboard/batches/(bat_\w+)", done)
     assert len(links) == 2
-    for link in links:
-        assert "spring" in customer.page(f"/dashboard/batches/{link}")
+    for one in links:
+        assert "spring" in customer.page(f"/dashboard/batches/{one}")
     assert customer.messages() == 1200
     assert "p.csv" in customer.page(PAGE)
     # Who presses again, or goes back to the question, sees what was sent.
@@ -181,6 +181,38 @@ def test_a_file_that_was_stopped_says_why_and_is_resumed_with_one_press(customer
     customer.service.run(send_everything)
     assert "1,500 of 1,500" in words(customer.page(path))
     assert customer.messages() == 1500
+
+
+def test_a_refused_message_is_sent_for_review_from_the_form_which_keeps_the_file(customer: Uploader) -> None:
+    offer = f"{ADVERT} Dear {{name}}, see you there."
+    refused = customer.checked(sheet(2), message=offer)
+    form = link(customer.page(refused), "Ask for a review")
+    assert form is not None
+    assert 'formaction="/dashboard/upload/review"' in customer.page(form.partition("#")[0])
+    fields = {"message": offer, "note": "They asked for it.", "country": "ZW", "reference": "spring"}
+    files = {"file": ("p.csv", sheet(2).encode(), "text/csv")}
+    asked = customer.request("POST", f"{PAGE}/review", data=fields, files=files)
+    assert asked.status_code == httpx.codes.OK
+    said = words(asked.text)
+    assert "The text is sent for review. The answer will be in Settings, under Refused texts." in said
+    assert "You sent this text for review on" in said
+    assert "We still have p.csv ." in said
+    assert "Send for review" not in said
+    (row,) = customer.service.sql(
+        "SELECT text, review_note FROM content_refusals WHERE account_id = $1", customer.caller.id
+    )
+    assert tuple(row) == (offer, "They asked for it.")
+    customer.service.run(
+        add_template, offer, customer.caller.id, TemplateVerdict.ALLOW, note="Fine.", actor=OPERATOR
+    )
+    assert "2 of 2 rows can be sent" in words(customer.page(customer.checked(sheet(2), message=offer)))
+    again = customer.request("POST", f"{PAGE}/review", data=fields, files=files)
+    assert "This text can be sent as it is. No review is needed." in words(again.text)
+    assert goes_to(customer.ask(f"{PAGE}/review")) == PAGE
+    # A row that is refused for its own words has no text that could be reviewed here.
+    own = customer.page(customer.checked(f'to,text\n+263771200001,"{ADVERT}"', message="{text}"))
+    assert "refused as marketing" in words(own)
+    assert "Ask for a review" not in words(own)
 
 
 def test_what_was_filled_in_wrongly_is_said_beside_its_field(customer: Uploader) -> None:

@@ -1,24 +1,19 @@
 """Compose: write a message, see its price, confirm and send; or send a refused text for review."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from msgspec import structs
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.content import review as content_review
-from tumira.content import store as content_store
 from tumira.content.review import REVIEW_NOTE_MAX
-from tumira.content.store import digest_of
 from tumira.core.errors import (
     ContentRejected,
     FieldCode,
     IdempotencyConflict,
     IdempotencyInProgress,
     InternalError,
-    OperatorError,
     Refusal,
     ServiceUnavailable,
     TooManyRecipients,
@@ -26,7 +21,8 @@ from tumira.core.errors import (
     ValidationFailed,
 )
 from tumira.core.translation import _, mark
-from tumira.dashboard.draft_view import describe, say
+from tumira.dashboard.draft_view import say
+from tumira.dashboard.drafts import describe_draft, review_draft, send_for_review
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.delivery.manage_carriers import list_senders
 from tumira.html.forms import Form, FormId, TextField, new_form_id
@@ -41,6 +37,8 @@ from tumira.topups.states import TOP_UP_MIN
 COMPOSE: Final = "/dashboard/compose"
 CHECK: Final = COMPOSE + "/check"
 REVIEW: Final = COMPOSE + "/review"
+# The page for files has a form of another kind.
+UPLOAD_REVIEW: Final = "/dashboard/upload/review"
 CONFIRM: Final = COMPOSE + "/confirm"
 FORM: Final = "frm_"
 
@@ -123,15 +121,7 @@ async def look_over(session: CustomerSession) -> Response:
     draft = form.draft
     if form.edit.data:
         return await _fresh_form(session, draft)
-    customer = session.customer
-    review = await compose.review(
-        session.database,
-        session.services.batcher,
-        customer.account_id,
-        draft,
-        balance=customer.balance,
-        suspended=customer.suspended,
-    )
+    review = await review_draft(session, draft)
     if review.refusals:
         return await _refused(session, draft, review)
     return await _confirmation(session, draft, review, new_form_id(FORM))
@@ -183,33 +173,20 @@ async def check(session: CustomerSession) -> Response:
     """Tell the script of a form whom a draft reaches, what it costs, and whether it could be sent."""
     form = await DraftForm.read(session.request)
     review = await compose.examine(session.database, session.account_id, form.draft)
-    found = await _describe(session, form.draft, review)
-    # The page for files has no place for a note.
-    can_ask = form.kind.data != "upload"
-    return session.services.templates.page("compose_checked.html.jinja", found=found, can_ask=can_ask)
+    found = await describe_draft(session, form.draft, review)
+    path = UPLOAD_REVIEW if form.kind.data == "upload" else REVIEW
+    return session.services.templates.page("compose_checked.html.jinja", found=found, review_path=path)
 
 
 async def ask_review(session: CustomerSession) -> Response:
     """Keep a refused text for the operator to review, and show the draft again."""
     form = await DraftReviewForm.read(session.request)
-    draft = form.draft
+    draft, note = form.draft, form.note.data
     review = await compose.examine(session.database, session.account_id, draft)
-    rejected = _find_content(review)
-    if rejected is None:
-        return await _fresh_form(session, draft, _("This text can be sent as it is. No review is needed."))
-    try:
-        await content_review.submit_refused(
-            session.database, session.account_id, draft.message, rejected, form.note.data, session.actor
-        )
-    except OperatorError as error:
-        faults, status = {"message": str(error)}, ValidationFailed.status
-        return await _form(session, draft, review, faults, status, note=form.note.data)
-    said = _("The text is sent for review. The answer will be in Settings, under Refused texts.")
-    return await _form(session, draft, review, {}, 200, said)
-
-
-def _find_content(review: Review) -> ContentRejected | None:
-    return next((one for one in review.refusals if isinstance(one, ContentRejected)), None)
+    answer = await send_for_review(session, draft, review, note)
+    # What was typed beside the button is kept for another attempt.
+    note = note if answer.faults else ""
+    return await _form(session, draft, review, answer.faults, answer.status, answer.said, note=note)
 
 
 async def _refused(session: CustomerSession, draft: Draft, review: Review) -> Response:
@@ -232,23 +209,13 @@ async def _form(
         draft=draft,
         faults=faults,
         said=said,
-        found=await _describe(session, draft, review, note),
+        found=await describe_draft(session, draft, review, note),
+        review_path=REVIEW,
         home=next((one for one in review.tariff.destinations if one.country == review.country), None),
         senders=await list_senders(session.database),
         segments_max=SEGMENTS_MAX,
         top_up_min=TOP_UP_MIN,
     )
-
-
-async def _describe(
-    session: CustomerSession, draft: Draft, review: Review, note: str = ""
-) -> Mapping[str, Any]:
-    asked_at: datetime | None = None
-    if _find_content(review) is not None:
-        async with session.database.connection() as connection:
-            known = await content_store.find(connection, session.account_id, digest_of(draft.message))
-        asked_at = None if known is None else known.review_asked_at
-    return describe(draft, review, session.customer.balance, asked_at, note)
 
 
 def _status(refusals: Sequence[Refusal]) -> int:

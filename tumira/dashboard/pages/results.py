@@ -19,6 +19,7 @@ from tumira.core.errors import (
 from tumira.core.ids import MESSAGE, UPLOAD, BatchId, MessageId, UploadId, write_id
 from tumira.core.translation import _, mark
 from tumira.dashboard.downloads import Row, download_list
+from tumira.dashboard.drafts import review_draft
 from tumira.dashboard.pages.batches import (
     BATCHES,
     MESSAGE_COLUMNS,
@@ -243,16 +244,7 @@ async def ask_resend(session: CustomerSession) -> Response:
     batch, draft = await _find_resend(session)
     if draft is None:
         return redirect(batch_path(batch.id))
-    customer = session.customer
-    review = await compose.review(
-        session.database,
-        session.services.batcher,
-        customer.account_id,
-        draft,
-        balance=customer.balance,
-        suspended=customer.suspended,
-    )
-    return _resend_page(session, batch, draft, review)
+    return _resend_page(session, batch, draft, await review_draft(session, draft))
 
 
 async def confirm_resend(session: CustomerSession) -> Response:

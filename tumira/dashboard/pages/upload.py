@@ -13,6 +13,7 @@ from tumira.core.errors import ServiceUnavailable
 from tumira.core.ids import UPLOAD, UploadId, write_id
 from tumira.core.translation import _, mark, ngettext
 from tumira.dashboard.downloads import Row, download_list
+from tumira.dashboard.drafts import find_content
 from tumira.dashboard.pages import results
 from tumira.dashboard.pages.results import UPLOADS, upload_path
 from tumira.dashboard.refusal_words import say_refusal
@@ -22,6 +23,8 @@ from tumira.html.forms import Form, TextField, read_path_id
 from tumira.html.page import write_count
 from tumira.html.redirect import redirect
 from tumira.pricing.store import get_tariff
+from tumira.sending import compose
+from tumira.sending.compose import Draft
 from tumira.uploads import checks as file_checks
 from tumira.uploads import chunks as upload_chunks
 from tumira.uploads import kept_files, send
@@ -29,6 +32,7 @@ from tumira.uploads import store as uploads
 from tumira.uploads.checks import FileCheck
 from tumira.uploads.csv_file import NUMBER_NAMES, ROWS_MAX, name_key
 from tumira.uploads.kept_files import KeptFile
+from tumira.uploads.rows import RowCode
 from tumira.uploads.send import Begun, Changed, NoLongerAllowed
 from tumira.uploads.store import CHECKED, SENDING, SENT, STOPPED, Upload
 
@@ -103,6 +107,7 @@ async def _verdict(session: CustomerSession, upload: Upload) -> Response:
         tariff = await get_tariff(connection)
         kept = await kept_files.find(connection, session.account_id)
     shortfall = max(offer.total_cost - session.customer.balance, Decimal(0))
+    correct_path = _correct_path(kept, upload.id)
     return session.page(
         "upload_checked.html.jinja",
         upload=upload,
@@ -110,7 +115,8 @@ async def _verdict(session: CustomerSession, upload: Upload) -> Response:
         offer=offer,
         country_names=tariff.names,
         shortfall=shortfall,
-        correct_path=_correct_path(kept, upload.id),
+        correct_path=correct_path,
+        review_path=correct_path if await _is_refused(session, upload, counts) else None,
         counts=counts,
         codes=_CODES,
         bad=sum(counts.values()),
@@ -121,6 +127,14 @@ async def _verdict(session: CustomerSession, upload: Upload) -> Response:
         start=start,
         next_start=next_start,
     )
+
+
+async def _is_refused(session: CustomerSession, upload: Upload, counts: Mapping[str, int]) -> bool:
+    """Tell whether rows are refused for the message itself, which can be reviewed, not for their values."""
+    if RowCode.CONTENT_REJECTED not in counts:
+        return False
+    draft = Draft("", upload.message, "")
+    return find_content(await compose.examine(session.database, session.account_id, draft)) is not None
 
 
 async def ask(session: CustomerSession) -> Response:

@@ -9,16 +9,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.content.review import REVIEW_NOTE_MAX
 from tumira.core.errors import ServiceUnavailable, ValidationFailed
 from tumira.core.ids import new_id, read_id, write_id
 from tumira.core.translation import _, mark
 from tumira.dashboard.downloads import Row, download_list
-from tumira.dashboard.draft_view import describe
+from tumira.dashboard.drafts import describe_draft, send_for_review
+from tumira.dashboard.pages.compose import UPLOAD_REVIEW
 from tumira.dashboard.pages.results import UPLOADS, upload_path
 from tumira.dashboard.pages.upload import BYTE_ORDER_MARK, KEPT, STATES
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.form_body import FILE_BYTES_MAX, File, read_upload
-from tumira.html.forms import Faults, Form, TextField, at_most
+from tumira.html.forms import Faults, Form, FormRefused, TextField, at_most
 from tumira.html.redirect import redirect
 from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.phone_numbers import country_of
@@ -53,6 +55,7 @@ class UploadForm(Form):
     country = TextField()
     reference = TextField(at_most(REFERENCE_MAX))
     kept = TextField()
+    note = TextField(cut=REVIEW_NOTE_MAX)
 
 
 def routes(services: Services) -> Sequence[Route]:
@@ -60,6 +63,8 @@ def routes(services: Services) -> Sequence[Route]:
         private(services, UPLOADS, show_form),
         private(services, UPLOADS, check, "POST"),
         private(services, UPLOADS + "/sample.csv", download_sample),
+        private(services, UPLOAD_REVIEW, begin_again),
+        private(services, UPLOAD_REVIEW, ask_review, "POST"),
     ]
 
 
@@ -74,6 +79,11 @@ async def show_form(session: CustomerSession) -> Response:
             return await _form(session, filled, {}, kept=kept)
         return await _form(session, await _empty(session), {"file": _(_FILE_GONE)}, 404)
     return await _form(session, await _empty(session), {})
+
+
+async def begin_again(_session: CustomerSession) -> Response:
+    """Lead who comes without a text, after signing in again perhaps, to the form."""
+    return redirect(UPLOADS)
 
 
 async def _empty(session: CustomerSession) -> Mapping[str, str]:
@@ -105,6 +115,7 @@ async def _form(
     status: int = 200,
     *,
     kept: KeptFile | None = None,
+    said: str | None = None,
 ) -> Response:
     async with session.database.connection() as connection:
         tariff = await get_tariff(connection)
@@ -115,8 +126,10 @@ async def _form(
         "upload.html.jinja",
         status,
         draft=filled,
-        found=describe(draft, review, session.customer.balance),
+        found=await describe_draft(session, draft, review, filled.get("note", "")),
+        review_path=UPLOAD_REVIEW,
         faults=faults,
+        said=said,
         kept=kept,
         countries=[
             ("", _("None: all numbers have a country code")),
@@ -134,13 +147,9 @@ async def _form(
 
 async def check(session: CustomerSession) -> Response:
     try:
-        body, file = await read_upload(session.request)
-    except HTTPException as error:
-        if error.status_code != _TOO_LARGE:
-            raise
-        # The other fields came behind the file, or were not read either.
-        return await _form(session, await _empty(session), {"file": f"{error.detail}."}, _TOO_LARGE)
-    form = UploadForm.parse(body)
+        form, file = await _read(session)
+    except FormRefused as refused:
+        return await _form(session, refused.filled, refused.faults, refused.status)
     country = form.country.data
     async with session.database.connection() as connection:
         tariff = await get_tariff(connection)
@@ -172,6 +181,30 @@ async def check(session: CustomerSession) -> Response:
     async with session.database.transaction() as connection:
         await kept_files.set_upload(connection, session.account_id, kept.id, upload_id)
     return redirect(upload_path(upload_id))
+
+
+async def _read(session: CustomerSession) -> tuple[UploadForm, File]:
+    try:
+        body, file = await read_upload(session.request)
+    except HTTPException as error:
+        if error.status_code != _TOO_LARGE:
+            raise
+        # The other fields came behind the file, or were not read either.
+        raise FormRefused({"file": f"{error.detail}."}, await _empty(session), _TOO_LARGE) from error
+    return UploadForm.parse(body), file
+
+
+async def ask_review(session: CustomerSession) -> Response:
+    """Keep a refused text for the operator to review, and show the form again with its file."""
+    try:
+        form, file = await _read(session)
+    except FormRefused as refused:
+        return await _form(session, refused.filled, refused.faults, refused.status)
+    kept, _data = await _keep(session, form, file)
+    draft = Draft("", form.message.data, "")
+    review = await compose.examine(session.database, session.account_id, draft)
+    answer = await send_for_review(session, draft, review, form.note.data)
+    return await _form(session, form.filled, answer.faults, answer.status, kept=kept, said=answer.said)
 
 
 async def _keep(session: CustomerSession, form: UploadForm, file: File) -> tuple[KeptFile | None, bytes]:

@@ -38,7 +38,11 @@
       fault.textContent = file.form.getAttribute("data-several");
     }
   });
-  file.form.addEventListener("submit", function () {
+  file.form.addEventListener("submit", function (event) {
+    // A text that is sent for review is not checked.
+    if (event.submitter && event.submitter.hasAttribute("formaction")) {
+      return;
+    }
     button.disabled = true;
     checking.textContent = file.form.getAttribute("data-checking");
   });

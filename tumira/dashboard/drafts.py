@@ -1,0 +1,73 @@
+"""Drafts of the customer who is signed in: their review, and requests to have a refused text reviewed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from tumira.content import review as content_review
+from tumira.content import store as content_store
+from tumira.content.store import digest_of
+from tumira.core.errors import ContentRejected, OperatorError, ValidationFailed
+from tumira.core.translation import _
+from tumira.dashboard.draft_view import describe
+from tumira.dashboard.session import CustomerSession
+from tumira.html.forms import Faults
+from tumira.sending import compose
+from tumira.sending.compose import Draft, Review
+
+_OK: Final = 200
+
+
+async def review_draft(session: CustomerSession, draft: Draft) -> Review:
+    """Collect every refusal of a draft for this account and its balance, and price it if possible."""
+    customer = session.customer
+    return await compose.review(
+        session.database,
+        session.services.batcher,
+        customer.account_id,
+        draft,
+        balance=customer.balance,
+        suspended=customer.suspended,
+    )
+
+
+async def describe_draft(
+    session: CustomerSession, draft: Draft, review: Review, note: str = ""
+) -> Mapping[str, Any]:
+    """Return what `compose_live.html.jinja` shows, with when a refused text was sent for review."""
+    asked_at: datetime | None = None
+    if find_content(review) is not None:
+        async with session.database.connection() as connection:
+            known = await content_store.find(connection, session.account_id, digest_of(draft.message))
+        asked_at = None if known is None else known.review_asked_at
+    return describe(draft, review, session.customer.balance, asked_at, note)
+
+
+def find_content(review: Review) -> ContentRejected | None:
+    return next((one for one in review.refusals if isinstance(one, ContentRejected)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewAnswer:
+    """What a page says to a customer who asked for the review of a text, or why that was not possible."""
+
+    said: str | None
+    faults: Faults
+    status: int = _OK
+
+
+async def send_for_review(session: CustomerSession, draft: Draft, review: Review, note: str) -> ReviewAnswer:
+    """Keep a refused text for the operator to review."""
+    rejected = find_content(review)
+    if rejected is None:
+        return ReviewAnswer(_("This text can be sent as it is. No review is needed."), {})
+    try:
+        await content_review.submit_refused(
+            session.database, session.account_id, draft.message, rejected, note, session.actor
+        )
+    except OperatorError as error:
+        return ReviewAnswer(None, {"message": str(error)}, ValidationFailed.status)
+    return ReviewAnswer(
+        _("The text is sent for review. The answer will be in Settings, under Refused texts."), {}
+    )
