@@ -14,6 +14,8 @@ from tumira.audit_log import OPERATOR
 from tumira.content.review import add_template
 from tumira.content.templates import TemplateVerdict
 from tumira.core.ids import BATCH, read_id
+from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
+from tumira.postgres.pool import Database
 
 BATCHES: Final = "/dashboard/batches"
 BODY: Final = "Your parcel is at the desk."
@@ -90,6 +92,53 @@ def test_two_presses_at_once_make_one_batch(customer: Customer) -> None:
     press = [lambda: customer.post(f"{path}/resend", terms=terms[1])] * 4
     assert len({goes_to(answer) for answer in at_once(press)} - {path}) == 1
     assert len(customer.table(BATCHES + ".csv")) == 2
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_it_is_sent_once_also_after_its_idempotency_key_has_expired(
+    customer: Customer, *, remembers: bool
+) -> None:
+    """The twin that does not remember sends and charges it again."""
+    path = send_and_end(customer, failed=NUMBERS[:2])
+    asked = customer.page(f"{path}/resend")
+    terms = _TERMS.search(asked)
+    assert terms is not None
+    sent = goes_to(customer.post(f"{path}/resend", terms=terms[1]))
+    balance = customer.service.balance(customer.caller)
+    customer.service.sql("UPDATE idempotency_keys SET created_at = created_at - interval '73 hours'")
+    customer.service.run(_run, "forget idempotency keys")
+    if not remembers:
+        customer.service.sql("DELETE FROM resent_batches")
+    customer.service.run(_run, "forget resent batches")
+
+    again = goes_to(customer.post(f"{path}/resend", terms=terms[1]))
+
+    if remembers:
+        assert again == path
+        assert goes_to(customer.ask(f"{path}/resend")) == path
+        assert link(customer.page(path), "see the new batch") == sent
+    assert (again == path) == (customer.service.balance(customer.caller) == balance) == remembers
+
+
+def test_it_is_remembered_for_longer_than_it_is_offered(customer: Customer) -> None:
+    path = send_and_end(customer, failed=NUMBERS[:2])
+    confirm(customer, path)
+    other = send_and_end(customer, failed=NUMBERS[:2])
+    customer.service.sql("UPDATE resent_batches SET sent_at = sent_at - interval '8 days'")
+    customer.service.sql("UPDATE batches SET completed_at = completed_at - interval '8 days'")
+    customer.service.run(_run, "forget resent batches")
+    # Where no worker has erased the text, it is not offered either.
+    assert "Resend to" not in customer.page(other)
+    assert goes_to(customer.post(f"{other}/resend", terms="")) == other
+    assert link(customer.page(path), "see the new batch") is not None
+    customer.service.sql("UPDATE resent_batches SET sent_at = sent_at - interval '8 days'")
+    customer.service.run(_run, "forget resent batches")
+    assert customer.service.sql("SELECT FROM resent_batches") == []
+
+
+async def _run(database: Database, name: str) -> None:
+    (task,) = [one for one in MAINTENANCE_TASKS if one.name == name]
+    await run_task(database, task)
 
 
 def test_it_is_offered_only_where_something_failed_and_is_still_stored(customer: Customer) -> None:

@@ -301,3 +301,36 @@ async def erase_codes(connection: Connection, lifetime: timedelta, count_max: in
             count_max=count_max,
         )
     )
+
+
+SQL_FIND_RESENT: Final = Statement("""
+SELECT batch_id
+  FROM resent_batches
+ WHERE account_id = %(account_id)s
+   AND key = %(key)s
+""")
+
+
+async def find_resent(connection: Connection, account_id: AccountId, key: str) -> BatchId | None:
+    """Return the batch that was sent again with this Idempotency-Key, also when the key has expired."""
+    batch_id: BatchId | None = await SQL_FIND_RESENT.value(connection, account_id=account_id, key=key)
+    return batch_id
+
+
+SQL_DELETE_OLD_RESENT: Final = Statement("""
+DELETE FROM resent_batches
+ WHERE (account_id, key) IN (
+       SELECT account_id, key
+         FROM resent_batches
+        WHERE sent_at < statement_timestamp() - make_interval(days => %(days)s)
+        ORDER BY sent_at
+        LIMIT %(count_max)s
+          FOR UPDATE SKIP LOCKED)
+RETURNING 1
+""")
+
+
+async def delete_old_resent(connection: Connection, count_max: int) -> int:
+    """Delete records of batches that nobody can send again any more, and return how many."""
+    days = 2 * TEXT_KEPT.days
+    return len(await SQL_DELETE_OLD_RESENT.rows(connection, days=days, count_max=count_max))

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tumira.core.ids import AccountId, BatchId, KeyId
+from tumira.core.ids import AccountId, KeyId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
@@ -121,21 +121,6 @@ SQL_LOCK_KEY: Final = Statement(
 async def lock_idempotency_key(connection: Connection, account_id: AccountId, key: str) -> None:
     """Lock a key until commit, waiting for another transaction that has locked it."""
     await SQL_LOCK_KEY.value(connection, account_id=account_id, key=key)
-
-
-SQL_FIND_BATCH: Final = Statement(f"""
-SELECT batch_id
-  FROM idempotency_keys
- WHERE account_id = %(account_id)s
-   AND key = %(key)s
-   AND created_at > clock_timestamp() - interval '{IDEMPOTENCY_HOURS} hours'
-""")  # noqa: S608 - the one value put in is a constant
-
-
-async def find_batch_of_key(connection: Connection, account_id: AccountId, key: str) -> BatchId | None:
-    """Return the batch that was sent with an Idempotency-Key."""
-    batch_id: BatchId | None = await SQL_FIND_BATCH.value(connection, account_id=account_id, key=key)
-    return batch_id
 
 
 SQL_MARK_USED: Final = Statement("UPDATE api_keys SET last_used_at = clock_timestamp() WHERE id = %(key_id)s")
