@@ -11,7 +11,9 @@ from tests.dashboard.test_upload import Uploader, send_everything, sheet
 from tests.support.identity.customers import Customer, link, open_session, words
 from tests.support.identity.people import at_once, goes_to
 from tests.support.processes.service import Service
-from tumira.core.ids import UPLOAD, UploadId, write_id
+from tumira.core.ids import BATCH, UPLOAD, UploadId, read_id, write_id
+from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
+from tumira.postgres.pool import Database
 from tumira.uploads.send import send_next_chunk
 
 BATCHES: Final = "/dashboard/batches"
@@ -179,3 +181,33 @@ def test_files_of_others_look_unknown(customer: Uploader, service: Service) -> N
     for one in (path, unknown, f"{PAGE}/upl_x"):
         assert stranger.ask(f"{one}/messages.csv").status_code == httpx.codes.NOT_FOUND
         assert stranger.post(f"{one}/resend").status_code == httpx.codes.NOT_FOUND
+
+
+def test_a_file_stays_one_entry_when_its_texts_are_erased_and_some_of_its_batches_are_gone(
+    customer: Uploader,
+) -> None:
+    path = send_file(customer, 1200)
+    end(customer, number(3))
+    customer.service.sql("UPDATE uploads SET created_at = now() - interval '8 days'")
+    customer.service.run(_forget)
+    assert f'<a class="main" href="{path}"' in customer.page(BATCHES)
+    said = words(customer.page(path))
+    assert "1,200 of 1,200 messages sent, 1,200 done." in said
+    assert "The text was erased. Texts of files are kept for 7 days." in said
+    assert "Resend to" not in said
+    assert goes_to(customer.post(f"{path}/resend")) == path
+    rows = customer.table(f"{path}/messages.csv")
+    assert [int(row["row"]) for row in rows] == [*range(2, 1202)]
+    assert [row["number"] for row in rows] == [number(place) for place in range(1200)]
+    assert customer.table(f"{path}/bad-rows.csv") == []
+    (first, _) = re.findall(rf"{BATCHES}/(bat_\w+)", customer.page(path))
+    for table, column in (("messages", "batch_id"), ("batches", "id")):
+        customer.service.sql(f"DELETE FROM {table} WHERE {column} = $1", read_id(BATCH, first))
+    assert "200 of 1,200 messages sent, 200 done." in words(customer.page(path))
+    assert "200 delivered 1,200 US$8.00" in words(customer.page(BATCHES))
+    assert len(customer.table(f"{path}/messages.csv")) == 200
+
+
+async def _forget(database: Database) -> None:
+    (task,) = [one for one in MAINTENANCE_TASKS if one.name == "forget old uploads"]
+    await run_task(database, task)

@@ -26,10 +26,12 @@ from tumira.operations.audit import runs
 from tumira.operations.audit.checks import CHECKS
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres.pool import KEY_LOOKUPS, Database
+from tumira.sending.batches import HIGHEST_ID
 from tumira.uploads import check_rows, chunks, kept_files, send
 from tumira.uploads import store as uploads
 from tumira.uploads.check_rows import Wanted
 from tumira.uploads.kept_files import KeptFile
+from tumira.uploads.resend import prepare_resend
 from tumira.uploads.send import Begun, Changed, NoLongerAllowed, send_next_chunk
 from tumira.uploads.store import Upload
 
@@ -401,21 +403,56 @@ async def test_only_the_newest_of_the_files_that_were_never_sent_are_kept(
     assert await world.kept() == {confirmed, larger, last}
 
 
-async def test_files_are_forgotten_after_a_week_unless_they_are_being_sent(world: World) -> None:
-    sent, sending, fresh = [await world.check(first=start) for start in (0, 10, 20)]
-    await world.confirm(sent)
-    await world.send_all()
+async def test_files_are_erased_after_a_week_unless_they_are_being_sent(world: World) -> None:
+    text = "\n".join(["to,name", "12,Nobody", *(f"+2637712{place:05},Person {place}" for place in range(13))])
+    sent, stopped, _unsent = [await world.check(text=text) for _ in range(3)]
+    sending, fresh = await world.check(first=40), await world.check(first=50)
+    for upload_id in (stopped, sent):
+        await world.confirm(upload_id)
+        await world.send_all()
+    await world.rows("UPDATE uploads SET state = 'stopped', problem = 'No money.' WHERE id = $1", stopped)
+    await world.rows("UPDATE upload_chunks SET batch_id = NULL WHERE upload_id = $1 AND number = 1", stopped)
     await world.confirm(sending)
-    await world.rows(
-        "UPDATE uploads SET created_at = now() - interval '8 days' WHERE id = ANY($1::uuid[])",
-        [sent, sending],
-    )
+    await world.rows("UPDATE uploads SET created_at = now() - interval '8 days' WHERE id <> $1", fresh)
     task = TASK["forget old uploads"]
-    assert await run_task(world.database, task) == 1
+
+    assert await run_task(world.database, task) == 3
+
+    assert await world.kept() == {sent, stopped, sending, fresh}
+    for upload_id, recipients in ((sent, 13), (stopped, 10)):
+        upload = await world.find(upload_id)
+        assert (upload.state, upload.recipients, upload.total_cost) == (
+            "sent",
+            recipients,
+            recipients * PRICE,
+        )
+        assert (upload.message, upload.columns, upload.problem) == ("", [], None)
+        assert upload.erased_at is not None
+    left = await world.rows(
+        "SELECT c::text AS row FROM upload_chunks c WHERE upload_id = ANY($1::uuid[])"
+        " UNION ALL SELECT f::text FROM upload_faults f",
+        [sent, stopped],
+    )
+    assert len(left) == 3
+    assert not any("77120" in row["row"] or "Person" in row["row"] for row in left)
+    # Their batches are still one file, which stays as long as one of them.
+    async with world.database.connection() as connection:
+        batch_id = (await chunks.list_chunks(connection, sent))[0].batch_id
+        assert batch_id is not None
+        assert (await chunks.list_files(connection, world.caller.id, [batch_id]))[batch_id].recipients == 13
+    assert await prepare_resend(world.database, world.caller.id, sent) is None
+    assert await run_task(world.database, task) == 0
+    async with world.database.transaction() as connection:
+        second = (await chunks.list_chunks(connection, sent))[1].batch_id
+        assert second is not None
+        # The one that was stopped has only older batches.
+        assert await uploads.delete_empty(connection, second, 10) == 1
+        assert await uploads.delete_empty(connection, HIGHEST_ID, 10) == 1
     assert await world.kept() == {sending, fresh}
-    rows = await world.rows("SELECT upload_id FROM upload_chunks")
-    assert {row["upload_id"] for row in rows} == {sending, fresh}
-    assert len(await world.sent_to()) == 3
+    assert {row["upload_id"] for row in await world.rows("SELECT upload_id FROM upload_chunks")} == {
+        sending,
+        fresh,
+    }
 
 
 async def test_a_kept_file_is_forgotten_after_a_day(world: World) -> None:

@@ -174,7 +174,11 @@ async def _forget_guests(connection: Connection) -> int:
 
 
 async def _forget_uploads(connection: Connection) -> int:
-    forgotten = await uploads.delete_old(connection, UPLOADS_PER_TURN_MAX)
+    forgotten = await uploads.erase_old(connection, UPLOADS_PER_TURN_MAX)
+    weeks = await partitions.list_weeks(connection, "batches")
+    if weeks:
+        # Batches of earlier weeks were dropped, and with the last of them goes their file.
+        forgotten += await uploads.delete_empty(connection, weeks[0].low, UPLOADS_PER_TURN_MAX)
     forgotten += await file_checks.delete_old(connection, UPLOADS_PER_TURN_MAX)
     return forgotten + await kept_files.delete_old(connection, UPLOADS_PER_TURN_MAX)
 
@@ -219,6 +223,7 @@ MAINTENANCE_TASKS: Final[Sequence[MaintenanceTask | MultiStepTask]] = (
     _drop_weeks("drop old tries of webhooks", RetentionKind.ATTEMPTS, ATTEMPT_WEEKS),
     _drop_weeks("drop old events", RetentionKind.EVENTS, EVENT_WEEKS),
     _some("erase texts", 600, batches.erase_texts, TEXTS_PER_TURN_MAX),
+    _some("forget resent batches", 3600, batches.delete_old_resent, TEXTS_PER_TURN_MAX),
     _some("cut old numbers", 60, retention.cut_old, NUMBERS_PER_TURN_MAX),
     MaintenanceTask("go on erasing numbers", 60, erase_number.go_on, more_at=1),
     _some("erase codes", 60, _erase_codes, TEXTS_PER_TURN_MAX),

@@ -16,7 +16,7 @@ from tumira.sending.lifecycle import FAILED, is_final
 from tumira.sending.search import FoundBatch, Search
 from tumira.uploads import chunks
 from tumira.uploads.chunks import SentFile
-from tumira.uploads.store import SENDING, STOPPED
+from tumira.uploads.store import SENDING, SENT, STOPPED
 
 # A file has ten batches at most, so these are at least ten entries; more are read a few times over.
 BATCHES_READ: Final = 100
@@ -164,7 +164,9 @@ async def _page(
     for (batch, file), batches in zip(shown, parts, strict=True):
         outcome = None
         if all(one.id in counts for one in batches):
-            unsent = 0 if file is None else file.recipients - sum(one.recipients for one in batches)
+            # Of a file that was sent, old batches may be gone.
+            is_whole = file is None or file.state == SENT
+            unsent = 0 if is_whole else file.recipients - sum(one.recipients for one in batches)
             outcome = Outcome.of((counts[one.id] for one in batches), unsent)
         entries.append(SentEntry(batch, file, batches, outcome))
     return EntryPage(entries, older, stopped_at)

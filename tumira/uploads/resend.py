@@ -51,6 +51,8 @@ async def prepare_resend(database: Database, account_id: AccountId, upload_id: U
         earlier = await uploads.find(connection, account_id, resend_id(upload_id))
         if earlier is not None:
             return earlier.id
+        if upload.erased_at is not None:
+            return None
         failed: list[_Row] = []
         for summary in await chunks.list_chunks(connection, upload.id):
             assert summary.batch_id is not None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
+from uuid import UUID
 
 from msgspec import Struct, structs
 
@@ -62,6 +63,8 @@ class Upload:
     # By which version of the templates its rows were screened, and how many were refused after the check.
     policy_version: int
     refused: int
+    # When its numbers and texts were erased; its batches are still shown as one file.
+    erased_at: datetime | None
 
 
 SQL_INSERT: Final = Statement("""
@@ -121,7 +124,7 @@ async def delete_surplus(connection: Connection, account_id: AccountId) -> None:
 
 _UPLOAD: Final = """
 SELECT id, account_id, file_name, columns, message, reference, state, problem, rows, recipients, total_cost,
-       created_at, confirmed_at, finished_at, policy_version, refused
+       created_at, confirmed_at, finished_at, policy_version, refused, erased_at
   FROM uploads
 """
 
@@ -270,14 +273,71 @@ async def count_faults(connection: Connection, upload_id: UploadId) -> Mapping[s
     return {row["code"]: row["count"] for row in await SQL_COUNT_FAULTS.rows(connection, upload_id=upload_id)}
 
 
-# What is being sent is left alone, however old; its rows go when it has ended.
-SQL_DELETE_OLD: Final = Statement("""
+# What is being sent is left alone, however old; its rows go when it has ended. Of a file that was sent, its
+# name, its size and the row of each message stay; a part that was never sent goes.
+SQL_ERASE_OLD: Final = Statement("""
 WITH old AS MATERIALIZED (
     SELECT id
       FROM uploads
      WHERE created_at < clock_timestamp() - make_interval(days => %(days)s)
+       AND erased_at IS NULL
        AND state <> 'sending'
      ORDER BY created_at
+     LIMIT %(count_max)s
+       FOR UPDATE SKIP LOCKED
+), sent AS MATERIALIZED (
+    SELECT upload_id AS id, sum(cardinality(lines)) AS recipients, sum(cost) AS total_cost
+      FROM upload_chunks
+     WHERE upload_id = ANY(ARRAY(SELECT id FROM old))
+       AND batch_id IS NOT NULL
+     GROUP BY upload_id
+), gone AS (
+    DELETE FROM uploads
+     WHERE id = ANY(ARRAY(SELECT id FROM old EXCEPT SELECT id FROM sent))
+), faults AS (
+    DELETE FROM upload_faults
+     WHERE upload_id = ANY(ARRAY(SELECT id FROM sent))
+), unsent AS (
+    DELETE FROM upload_chunks
+     WHERE upload_id = ANY(ARRAY(SELECT id FROM sent))
+       AND batch_id IS NULL
+), chunks AS (
+    UPDATE upload_chunks
+       SET recipients = array_fill(''::text, ARRAY[cardinality(recipients)]),
+           bodies = CASE WHEN bodies IS NOT NULL THEN '{}'::text[] END, by_template = '{}'
+     WHERE upload_id = ANY(ARRAY(SELECT id FROM sent))
+       AND batch_id IS NOT NULL
+), erased AS (
+    UPDATE uploads u
+       SET state = 'sent', problem = NULL, message = '', columns = '{}', recipients = sent.recipients,
+           total_cost = sent.total_cost, erased_at = clock_timestamp()
+      FROM sent
+     WHERE u.id = sent.id
+)
+SELECT count(*) FROM old
+""")
+
+
+async def erase_old(connection: Connection, count_max: int) -> int:
+    """Erase numbers and texts of files that were uploaded long ago, and return of how many.
+
+    Files of which nothing was sent are deleted.
+    """
+    return int(await SQL_ERASE_OLD.value(connection, days=TEXT_KEPT.days, count_max=count_max))
+
+
+SQL_DELETE_EMPTY: Final = Statement("""
+WITH old AS MATERIALIZED (
+    SELECT u.id
+      FROM uploads u
+     WHERE u.id < %(before)s
+       AND u.erased_at IS NOT NULL
+       AND NOT EXISTS (
+           SELECT
+             FROM upload_chunks c
+            WHERE c.upload_id = u.id
+              AND c.batch_id >= %(before)s)
+     ORDER BY u.id
      LIMIT %(count_max)s
        FOR UPDATE SKIP LOCKED
 )
@@ -287,6 +347,6 @@ RETURNING 1
 """)
 
 
-async def delete_old(connection: Connection, count_max: int) -> int:
-    """Delete files that were uploaded long ago, with all their rows, and return how many."""
-    return len(await SQL_DELETE_OLD.rows(connection, days=TEXT_KEPT.days, count_max=count_max))
+async def delete_empty(connection: Connection, before: UUID, count_max: int) -> int:
+    """Delete what is left of files whose batches all have ids before this one, and return how many."""
+    return len(await SQL_DELETE_EMPTY.rows(connection, before=before, count_max=count_max))

@@ -36,9 +36,9 @@ from tumira.html.redirect import redirect
 from tumira.postgres.connection import Connection
 from tumira.pricing.store import get_tariff
 from tumira.sending import batch_messages, batches, compose, resend
-from tumira.sending.batches import BatchDetails
+from tumira.sending.batches import Batch, BatchDetails
 from tumira.sending.compose import Draft, Review
-from tumira.sending.lifecycle import FAILED, FAILURE_REASONS, MESSAGE_STATUSES, is_final
+from tumira.sending.lifecycle import FAILED, FAILURE_REASONS, MESSAGE_STATUSES, TEXT_KEPT, is_final
 from tumira.uploads import chunks as upload_chunks
 from tumira.uploads import store as uploads
 from tumira.uploads.chunks import CHUNK_MAX, ChunkSummary
@@ -53,7 +53,7 @@ REFUSED_PAGE: Final = 100
 NOT_SENT: Final = "not_sent"
 WAITING: Final = "waiting"
 
-NO_FILE: Final = mark("This file does not exist. Files are kept for 7 days")
+NO_FILE: Final = mark("This file does not exist. Files that are not sent are deleted after 7 days")
 _CHANGED: Final = mark(
     "The price has changed since this page was shown. Nothing was sent. Check it and confirm."
 )
@@ -113,10 +113,9 @@ async def show_progress(session: CustomerSession, upload: Upload) -> Response:
 
 async def _result(session: CustomerSession, upload: Upload) -> dict[str, Any]:
     async with session.database.connection() as connection:
-        chunks = await upload_chunks.list_chunks(connection, upload.id)
+        chunks, named = await _list_chunks(connection, upload)
         bad = await uploads.count_faults(connection, upload.id)
-        sent = [chunk.batch_id for chunk in chunks if chunk.batch_id is not None]
-        named = await batches.list_named(connection, sent, session.account_id)
+        sent = list(named)
         counted = await batch_messages.count_each(connection, session.account_id, sent)
         again = await uploads.find(connection, session.account_id, resend_id(upload.id))
     counts = _add_up(counted)
@@ -140,9 +139,24 @@ async def _result(session: CustomerSession, upload: Upload) -> dict[str, Any]:
         "refunded": sum((batch.refunded for batch in named.values()), Decimal(0)),
         "left_cost": sum((chunk.cost for chunk in left), Decimal(0)),
         "bad": sum(bad.values()),
-        "can_resend": upload.state == SENT and not is_open and failed > 0,
+        "can_resend": upload.state == SENT and upload.erased_at is None and not is_open and failed > 0,
+        "text_days": TEXT_KEPT.days,
         "resent_path": None if again is None or again.state == CHECKED else upload_path(again.id),
     }
+
+
+async def _list_chunks(
+    connection: Connection, upload: Upload
+) -> tuple[Sequence[ChunkSummary], Mapping[BatchId, Batch]]:
+    """Return the chunks of a file and the batches of those that were sent, in order.
+
+    Chunks whose batches are no longer kept are left out.
+    """
+    chunks = await upload_chunks.list_chunks(connection, upload.id)
+    sent = [chunk.batch_id for chunk in chunks if chunk.batch_id is not None]
+    named = await batches.list_named(connection, sent, upload.account_id)
+    left = [chunk for chunk in chunks if chunk.batch_id is None or chunk.batch_id in named]
+    return left, {batch_id: named[batch_id] for batch_id in sent if batch_id in named}
 
 
 def _add_up(counted: Mapping[BatchId, Mapping[str, int]]) -> Mapping[str, int]:
@@ -187,7 +201,7 @@ async def download_rows(session: CustomerSession) -> Response:
     """Send every row of a file: those with a message in their order, then those that cannot be sent."""
     upload = await _find(session)
     async with session.database.connection() as connection:
-        chunks = await upload_chunks.list_chunks(connection, upload.id)
+        chunks, _named = await _list_chunks(connection, upload)
 
     async def read(at: _Place | None, count_max: int) -> tuple[Sequence[Row], _Place | None]:
         at = at or _Place()

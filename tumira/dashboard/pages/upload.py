@@ -249,7 +249,7 @@ async def _checking(session: CustomerSession, check: FileCheck) -> Mapping[str, 
 async def download(session: CustomerSession) -> Response:
     upload = await _find(session)
     columns = list(upload.columns)
-    if not any(name_key(column) in NUMBER_NAMES for column in columns) and columns[0] == "column1":
+    if columns[:1] == ["column1"] and not any(name_key(column) in NUMBER_NAMES for column in columns):
         # A file without a header gets one, so that it is read the same way when it comes back corrected.
         columns[0] = NUMBER_NAMES[0]
 
