@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -52,6 +52,30 @@ class Mortal:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _watch_database(mortal: Mortal) -> None:
+    for name in ("execute", "executemany", "fetch", "fetchval", "fetchrow"):
+        mortal.watch(asyncpg.Connection, name)
+
+
+def fork_and_die(step: int, work: Callable[[], Coroutine[Any, Any, None]]) -> int:
+    """Do some work in a fork of this process that dies at its `step`-th word with the database.
+
+    Return its exit code: 0 if it came to an end first.
+    """
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            mortal = Mortal(step)
+            _watch_database(mortal)
+            mortal.is_counting = True
+            asyncio.run(work())
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 async def look_once(database: Database, providers: Mapping[str, Provider]) -> None:
     worker = TopUpWorker(database, providers)
     await worker._claim()
@@ -61,8 +85,7 @@ async def look_once(database: Database, providers: Mapping[str, Provider]) -> No
 async def _work(url: str, step: int) -> None:
     """Do what a worker does for what is due, until it has ended or we have died."""
     mortal = Mortal(step)
-    for name in ("execute", "executemany", "fetch", "fetchval", "fetchrow"):
-        mortal.watch(asyncpg.Connection, name)
+    _watch_database(mortal)
     mortal.watch(ProviderClient, "call")
     database = Database(url, connections_max=2)
     providers = open_providers(read_payments(os.environ), PUBLIC_URL)
