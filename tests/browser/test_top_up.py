@@ -243,7 +243,7 @@ def test_a_voucher_is_redeemed_and_what_is_left_is_handed_over(
     expect_credited(page, "US$5.40", "US$6.40")
     expect(page.get_by_text("worth R50.00")).to_be_visible()
     inspect(page, "top-up-change", SHIFT_MAX)
-    press(page, "I have noted it")
+    press(page, "I have written it down")
     expect(page.get_by_text("worth R50.00")).to_be_hidden()
     follow(page, "Receipt")
     expect(page.get_by_text("R18.50 per US$1 (rate of 1 Nov 2026)")).to_be_visible()

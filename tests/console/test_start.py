@@ -44,13 +44,13 @@ def test_nothing_needs_action(admin: httpx.Client, viewer: httpx.Client) -> None
         (
             "UPDATE binds SET state = 'down'",
             "UPDATE binds SET state = 'bound'",
-            "1 carrier does not work",
+            "1 carrier is not working",
             "/operator/carriers",
         ),
         (
             "UPDATE binds SET state = 'failing', silent = true",
             "UPDATE binds SET state = 'bound', silent = false",
-            "1 carrier does not work",
+            "1 carrier is not working",
             "/operator/carriers",
         ),
         (

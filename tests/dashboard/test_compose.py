@@ -226,7 +226,7 @@ def test_what_is_blocked_or_suspended_is_not_sent_even_if_it_was_shown_before(se
     service.run(add_template, message, customer.caller.id, TemplateVerdict.BLOCK, note="", actor=OPERATOR)
     for answer in (customer.compose(message=message), customer.confirm(page)):
         assert answer.status_code == 422
-        assert "We have blocked texts of this form." in alert(answer)
+        assert "We have blocked texts like this one." in alert(answer)
         assert typed(answer) == (ONE, message, "")
     page = customer.compose()
     service.run(manage_accounts.suspend, customer.caller.id, suspended=True)
@@ -241,7 +241,7 @@ def test_numbers_of_which_none_can_be_sent_to_are_listed_with_why(service: Servi
     given = "077120003, 123 +26377120005; +447700900123, <b>"
     page = sign_in(service).compose(given)
     assert page.status_code == 422
-    assert "None of these numbers can be sent to" in alert(page)
+    assert "We cannot send to any of these numbers" in alert(page)
     said = words(page.text)
     assert "123 This number is too short." in said
     for short in ("077120003", "+26377120005"):
@@ -361,7 +361,7 @@ def test_what_was_typed_so_far_is_priced_and_judged(service: Service) -> None:
     assert "Checked: this text can be sent." in words(said)
     for message in ("", "Short", "x" * 10_000):
         assert "No marketing." in words(check(customer, message))
-    assert "None of these numbers can be sent to." in words(check(customer, recipients="0242000000"))
+    assert "We cannot send to any of these numbers." in words(check(customer, recipients="0242000000"))
     assert "More than 1,000 numbers. Send to at most 1,000 at once." in (
         words(check(customer, recipients=" ".join(numbers(1001))))
     )

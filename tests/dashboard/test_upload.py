@@ -194,7 +194,7 @@ def test_a_refused_message_is_sent_for_review_from_the_form_which_keeps_the_file
     asked = customer.request("POST", f"{PAGE}/review", data=fields, files=files)
     assert asked.status_code == httpx.codes.OK
     said = words(asked.text)
-    assert "The text is sent for review. The answer will be in Settings, under Refused texts." in said
+    assert "Your text was sent for review. You will find the answer in Settings, under Refused texts." in said
     assert "You sent this text for review on" in said
     assert "We still have p.csv ." in said
     assert "Send for review" not in said

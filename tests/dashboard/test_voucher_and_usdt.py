@@ -138,7 +138,7 @@ def test_what_is_left_of_a_voucher_is_shown_until_it_is_noted(payer: Payer, othe
     # What was encrypted with another secret is not forgotten.
     older = redeem(payer, "6" * 16, "an older secret")
     assert "a new voucher that we cannot show at the moment. Contact support" in payer.said(older)
-    assert "I have noted it" not in payer.page(path_of(older))
+    assert "I have written it down" not in payer.page(path_of(older))
 
 
 def written(payer: Payer) -> Sequence[int]:

@@ -248,7 +248,7 @@ def test_every_change_is_noted_with_who_made_it_and_where_and_without_the_secret
     post(person, f"/{endpoint}/change", url=URL, description="new", type=SUBSCRIBABLE)
     seen = stored(service, endpoint)["changed_at"].isoformat()
     post(person, f"/{endpoint}/rotate", seen=seen)
-    assert "Nothing more is sent there." in show(person, endpoint)
+    assert "It gets no more events." in show(person, endpoint)
     assert goes_to(post(person, f"/{endpoint}/remove")) == f"{WEBHOOKS}?removed=1"
     assert "The endpoint was removed" in person.browser.get(f"{WEBHOOKS}?removed=1").text
     assert person.browser.get(f"{WEBHOOKS}/{endpoint}").status_code == 404

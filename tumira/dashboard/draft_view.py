@@ -99,7 +99,7 @@ def _say_problem(review: Review, accepted: Sequence[Recipient]) -> str | None:
         most = write_count(RECIPIENTS_MAX)
         return _("More than {most} numbers. Send to at most {most} at once.").format(most=most)
     if review.entries and not accepted:
-        return _("None of these numbers can be sent to.")
+        return _("We cannot send to any of these numbers.")
     if any(isinstance(one, ContentRejected) for one in review.refusals):
         return _("The text is refused.")
     return None
@@ -118,7 +118,7 @@ def say(refusal: Refusal) -> str:
             return _say_too_long(detail)
         case ContentRejected():
             if detail["category"] == ContentRejected.BLOCKED:
-                return _("We have blocked texts of this form.")
+                return _("We have blocked texts like this one.")
             if detail["drop"]:
                 return _("Part of this text is marketing, which we do not send. Leave that part out.")
             return _(

@@ -69,5 +69,5 @@ async def send_for_review(session: CustomerSession, draft: Draft, review: Review
     except OperatorError as error:
         return ReviewAnswer(None, {"message": str(error)}, ValidationFailed.status)
     return ReviewAnswer(
-        _("The text is sent for review. The answer will be in Settings, under Refused texts."), {}
+        _("Your text was sent for review. You will find the answer in Settings, under Refused texts."), {}
     )

@@ -308,7 +308,7 @@ def read_path_id(request: Request, prefix: str, missing: str, name: str = "id") 
 def read_query_id(request: Request, prefix: str, name: str) -> UUID | None:
     """Read the id of which a list begins; None for the first page, and 404 for what cannot be an id."""
     text = request.query_params.get(name)
-    return None if text is None else or_404(read_id(prefix, text), _("There is no such page"))
+    return None if text is None else or_404(read_id(prefix, text), _("This page does not exist"))
 
 
 def needed(fault: str) -> Rule:

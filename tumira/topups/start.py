@@ -343,8 +343,8 @@ async def _check_tries(connection: Connection, account_id: AccountId) -> Account
     if wait is not None:
         minutes = max(1, math.ceil(wait.total_seconds() / 60))
         fault = ngettext(
-            "Too many vouchers were not accepted. Try again in {minutes} minute.",
-            "Too many vouchers were not accepted. Try again in {minutes} minutes.",
+            "Too many vouchers were refused. Try again in {minutes} minute.",
+            "Too many vouchers were refused. Try again in {minutes} minutes.",
             minutes,
         )
         raise FieldError("pin", fault.format(minutes=minutes))

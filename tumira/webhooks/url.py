@@ -207,6 +207,6 @@ def _read_port(text: str | None, *, tls: bool, allow_private: bool) -> int:
 
 def _read_path(text: str) -> str:
     if urls.has_bad_escape(text):
-        raise ValueError(_("The path of the URL has a % that begins no escape; write it as %25."))
+        raise ValueError(_("The URL has a % that is not part of an escape such as %20; write it as %25."))
     path = quote(text, safe=_PATH_SAFE)
     return path if path.startswith("/") else "/" + path

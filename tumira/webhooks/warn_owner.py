@@ -23,7 +23,7 @@ def owner_warning(before: LockedEndpoint, worker: str, progress: EndpointProgres
     since, host = progress.health.failing_since, _short(host_of(before.url))
     if progress.disabled_for is not None:
         text = _(
-            "Your webhook endpoint {host} is disabled, because it did not take any events. Fix your server, "
+            "Your webhook endpoint {host} is disabled, because it did not accept events. Fix your server, "
             "then resume the endpoint in the dashboard."
         )
         return OwnerNotice(before.account_id, _("Your webhook endpoint is disabled"), text.format(host=host))

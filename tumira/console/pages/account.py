@@ -59,9 +59,9 @@ RATE_MAX: Final = 1_000_000
 
 # What is said after a change, by the name under which the form comes back.
 DONE: Final = {
-    "opened": mark("The account is open. The customer now chooses a password with “Forgotten password”."),
+    "opened": mark("The account is open. The customer now chooses a password with “Forgot your password?”."),
     "credit": mark("The balance was changed. The customer sees it in the ledger."),
-    "again": mark("This was already done. Nothing was moved a second time."),
+    "again": mark("This was already done. Nothing was changed again."),
     "suspended": mark("The account is suspended. The customer can sign in but cannot send."),
     "lifted": mark("The account can send again."),
     "limits": mark("The limits are saved. They apply from the next call."),
@@ -134,7 +134,7 @@ async def find_account(session: OperatorSession) -> Account:
     if account_id is not None and account_id != SYSTEM:
         async with session.database.connection() as connection:
             found = await accounts.find(connection, AccountId(account_id))
-    return or_404(found, _("There is no such account"))
+    return or_404(found, _("This account does not exist"))
 
 
 async def show_account(session: OperatorSession) -> Response:

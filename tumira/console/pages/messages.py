@@ -37,8 +37,8 @@ BATCHES: Final = MESSAGES + "/batches"
 PAGE: Final = 25
 QUERY_MAX: Final = 100
 
-NO_MESSAGE: Final = mark("There is no such message, or it is no longer kept")
-NO_BATCH: Final = mark("There is no such batch, or it is no longer kept")
+NO_MESSAGE: Final = mark("This message does not exist or is no longer kept")
+NO_BATCH: Final = mark("This batch does not exist or is no longer kept")
 
 # The entries of a timeline.
 EVENTS: Final = {

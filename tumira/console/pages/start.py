@@ -99,8 +99,8 @@ async def _list_system(connection: Connection, data_dir: Path | None) -> Sequenc
         detail = _("Tables for the coming weeks are missing. A worker creates them.")
         found.append(ActionItem(_("The database is not prepared for next week"), detail, SYSTEM))
     if await nodes.lacks_standby(connection):
-        detail = _("Nothing can be sent until it follows again.")
-        found.append(ActionItem(_("The standby database does not follow"), detail, SYSTEM, is_urgent=True))
+        detail = _("Nothing can be sent until replication works again.")
+        found.append(ActionItem(_("The standby database is not replicating"), detail, SYSTEM, is_urgent=True))
     found.extend(_list_disk(data_dir))
     return found
 
@@ -130,7 +130,7 @@ async def _list_delivery(session: OperatorSession, connection: Connection) -> Se
         found.append(ActionItem(title, detail, CARRIERS, is_urgent=True))
     bad = [one for one in await manage_carriers.list_carriers(session.database) if one.health in _BAD_HEALTH]
     if bad:
-        title = ngettext("{count} carrier does not work", "{count} carriers do not work", len(bad))
+        title = ngettext("{count} carrier is not working", "{count} carriers are not working", len(bad))
         detail = ", ".join(f"{one.carrier.name} ({one.health})" for one in bad[:COUNT_MAX])
         found.append(ActionItem(title.format(count=len(bad)), detail, CARRIERS))
     if session.simulated:

@@ -63,7 +63,7 @@ DONE: Final = {
     "lifted": mark("The account can send again."),
 }
 
-_NO_TOP_UP: Final = mark("There is no such top-up")
+_NO_TOP_UP: Final = mark("This top-up does not exist")
 
 
 class DecisionForm(Form):

@@ -65,7 +65,7 @@ STATES: Final[Mapping[VoucherState, tuple[str, str]]] = {
 }
 
 _COUNT_FAULT: Final = mark("Enter a whole number from 1 to {most}.").format(most=f"{COUNT_MAX:,}")
-_NO_VOUCHER: Final = mark("There is no such voucher")
+_NO_VOUCHER: Final = mark("This voucher does not exist")
 
 
 class IssueForm(Form):

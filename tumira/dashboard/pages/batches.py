@@ -214,7 +214,7 @@ async def show_batch(session: CustomerSession) -> Response:
     batch: BatchDetails = progress["batch"]
     status = session.request.query_params.get("status") or None
     if status is not None and status not in MESSAGE_STATUSES:
-        raise HTTPException(404, _("There is no such status"))
+        raise HTTPException(404, _("This status does not exist"))
     after = read_query_id(session.request, MESSAGE, "after")
     async with session.database.connection() as connection:
         messages, is_more = await batches.list_messages(

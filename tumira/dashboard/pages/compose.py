@@ -46,7 +46,7 @@ _FAULTS: Final = {
     ("to", FieldCode.EMPTY): ("recipients", mark("Enter at least one phone number.")),
     ("to", FieldCode.INVALID_VALUE): (
         "recipients",
-        mark("None of these numbers can be sent to. The reasons are below."),
+        mark("We cannot send to any of these numbers. The reasons are below."),
     ),
     ("body", FieldCode.EMPTY): ("message", mark("Enter a message.")),
     ("reference", FieldCode.TOO_LONG): (

@@ -28,7 +28,7 @@ from tumira.identity.person_rules import check_name, clean_name
 
 KEYS: Final = "/dashboard/keys"
 REVOKED_SHOWN: Final = 20
-_NO_KEY: Final = mark("You have no such API key")
+_NO_KEY: Final = mark("This API key does not exist")
 SCOPES: Final = {
     Scope.SEND: mark("Send messages and check prices"),
     Scope.READ: mark("Read batches and messages"),
@@ -103,11 +103,11 @@ async def create(session: CustomerSession) -> Response:
     except KeyExistsError:
         return redirect(KEYS + "?exists=1")
     except TooManyKeysTodayError:
-        text = _("You created {count} API keys in a day, the most you can. Try again tomorrow.")
+        text = _("You have created {count} API keys in a day, which is the limit. Try again tomorrow.")
         fault = text.format(count=KEYS_A_DAY_MAX)
         return await _page(session, {"": fault}, 422, name=name, scopes=scopes)
     except TooManyKeysError:
-        fault = _("You have {count} active API keys, the most you can. Revoke one first.").format(
+        fault = _("You have {count} active API keys, which is the limit. Revoke one first.").format(
             count=KEYS_MAX
         )
         return await _page(session, {"": fault}, 422, name=name, scopes=scopes)

@@ -180,7 +180,7 @@ def _report(account_id: AccountId, standing: LedgerState) -> None:
 
 def _read_before(session: CustomerSession) -> int | None:
     text = session.request.query_params.get("before")
-    return None if text is None else read_entry_id(text, _("There is no such page"))
+    return None if text is None else read_entry_id(text, _("This page does not exist"))
 
 
 def read_entry_id(text: str, missing: str) -> int:

@@ -90,7 +90,7 @@ async def redeem(session: CustomerSession) -> Response:
         return _page(session, issuers, form.filled, {"": _(STALE)}, 409)
     form_id = TopUpId(form.form.data)
     if form.provider.data not in issuers:
-        return _page(session, issuers, form.filled, {"provider": _("Choose the kind of your voucher.")}, 422)
+        return _page(session, issuers, form.filled, {"provider": _("Choose the type of your voucher.")}, 422)
     starting = start_voucher.start_voucher(
         session.database,
         session.services.payments,

@@ -29,7 +29,7 @@ from tumira.topups.states import Currency, Method, TopUp, TopUpState
 TRANSACTIONS_MAX: Final = 100
 RECEIPTS: Final = frozenset({TopUpState.CREDITED, TopUpState.REVERSED})
 
-_MISSING: Final = mark("There is no such receipt")
+_MISSING: Final = mark("This receipt does not exist")
 
 # A name and a value, beside each other on the receipt.
 Facts = Sequence[tuple[str, str]]

@@ -81,7 +81,7 @@ async def show_sent(session: CustomerSession, upload: Upload) -> Response:
     result = await _result(session, upload)
     chosen = session.request.query_params.get("status") or None
     if chosen is not None and chosen not in MESSAGE_STATUSES:
-        raise HTTPException(404, _("There is no such status"))
+        raise HTTPException(404, _("This status does not exist"))
     after = read_query_id(session.request, MESSAGE, "after")
     async with session.database.connection() as connection:
         messages, is_more = await batch_messages.list_messages_of(

@@ -49,7 +49,7 @@ DONE: Final = {
     "sessions": mark("You are signed out everywhere else."),
     "limits": mark("Spending limits saved. They apply from now on."),
     "notice": mark("Low-balance alert saved."),
-    "review": mark("The text is sent for review. The answer will be here, under Refused texts."),
+    "review": mark("Your text was sent for review. You will find the answer here, under Refused texts."),
     "off": mark("The second factor is off. You sign in with your password alone."),
 }
 

@@ -136,7 +136,7 @@ async def start_once(
 
 async def find_top_up(session: CustomerSession) -> TopUp:
     """Return the account's top-up that the address names; answer 404 for another account's."""
-    missing = _("There is no such payment")
+    missing = _("This payment does not exist")
     top_up_id = TopUpId(read_path_id(session.request, TOP_UP_PREFIX, missing))
     async with session.database.connection() as connection:
         top_up = await top_ups.find(connection, session.account_id, top_up_id)

@@ -64,7 +64,7 @@ _CHANGED: Final = mark(
     "The prices have changed since this page was shown. Nothing was sent. Check the price, then confirm."
 )
 _UNREACHABLE: Final = mark(
-    "Some of these numbers can no longer be sent to. Check the file again to see which ones."
+    "We can no longer send to some of these numbers. Check the file again to see which ones."
 )
 _INTERRUPTED: Final = mark("The check was interrupted on our side. Check the file again.")
 _BUSY: Final = mark(

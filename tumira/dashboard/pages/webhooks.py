@@ -45,7 +45,7 @@ LOOK_S: Final = 0.1
 # How much of an answer is kept.
 ANSWER_MAX: Final = 1024
 
-NO_ENDPOINT: Final = mark("There is no such endpoint")
+NO_ENDPOINT: Final = mark("This endpoint does not exist")
 EVERYTHING: Final = "everything"
 FAILED: Final = "failed"
 
@@ -322,7 +322,9 @@ async def send_test(session: CustomerSession, endpoint_id: EndpointId, *, resume
 
 
 async def replay_one(session: CustomerSession, endpoint_id: EndpointId) -> Response:
-    event_id = EventId(read_path_id(session.request, EVENT, _("There is no such event"), "event"))
+    event_id = EventId(
+        read_path_id(session.request, EVENT, _("This event does not exist or is no longer kept"), "event")
+    )
     count = await replay_event(session.database, endpoint_id, event_id, by=_by(session))
     return redirect(f"{_path(endpoint_id)}?done={'replayed' if count else 'waits'}")
 
@@ -369,7 +371,7 @@ async def remove(session: CustomerSession, endpoint_id: EndpointId) -> Response:
 
 
 async def show_attempt(session: CustomerSession, endpoint_id: EndpointId) -> Response:
-    database, missing = session.database, _("There is no such attempt")
+    database, missing = session.database, _("This attempt does not exist or is no longer kept")
     endpoint, waiting = await manage.get_endpoint(database, session.account_id, endpoint_id)
     attempt_id = read_path_id(session.request, ATTEMPT, missing, "attempt")
     found = await view.find_attempt(database, endpoint, attempt_id)
