@@ -49,6 +49,7 @@ ELSEWHERE: Final = {
     "/operator/set-up",
     "/dashboard/compose/confirm",
     "/dashboard/compose/review",
+    "/dashboard/upload/review",
 }
 NO_PAGES: Final = ("/healthz", "/readyz", "/metrics", "/static/", "/hooks/")
 PUBLIC: Final = (
@@ -223,7 +224,11 @@ def test_a_page_works_in_the_dark(full: FullService, open_page: Opener, path: st
     come_in(page, full, path)
     page.goto(path.format(**full.paths))
     check_accessibility(page, COLOURS)
-    screenshot(page, "page" + path.replace("/", "-").replace("?", "-"))
+    name = "page" + path.replace("/", "-").replace("?", "-")
+    screenshot(page, name)
+    show_as(page, PHONE, dark=True)
+    assert not overflows(page)
+    screenshot(page, name)
 
 
 def test_nothing_moves_on_a_slow_line(full: FullService, open_page: Opener) -> None:
