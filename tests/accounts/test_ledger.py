@@ -2,13 +2,11 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 from decimal import Decimal
 from uuid import UUID
 
 import asyncpg
 import pytest
-import pytest_asyncio
 
 from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.batchers import broken_promises, open_batchers, send_call
@@ -20,18 +18,6 @@ from tumira.sending.types import Answered, Refused
 
 ID = UUID(int=7)
 OTHER = UUID(int=8)
-
-
-@pytest_asyncio.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = Database(database_url)
-    yield database
-    await database.close()
-
-
-@pytest_asyncio.fixture
-async def caller(database_url: str) -> Caller:
-    return await new_caller(database_url)
 
 
 INSERT = """

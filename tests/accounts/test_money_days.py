@@ -1,23 +1,21 @@
 """Money by day is the ledger's, whenever it is read and however transactions overlap."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
 import asyncpg
 import pytest
-import pytest_asyncio
 
-from tests.support.processes.service import Caller, new_caller
+from tests.support.maintenance import run_named
+from tests.support.processes.service import Caller
 from tumira.accounts import money_days
 from tumira.core.days import local_day
-from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 
-ADD_UP: Final = next(task for task in MAINTENANCE_TASKS if task.name == "add up money by day")
+ADD_UP: Final = "add up money by day"
 COUNT: Final = 2_000
 TURNS_MAX: Final = 500
 TODAY: Final = local_day(datetime.now(UTC))
@@ -54,18 +52,6 @@ VALUES ($1, 'adjustment', 'customer', 1, 'a note', 'test')
 """
 
 
-@pytest_asyncio.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = Database(database_url)
-    yield database
-    await database.close()
-
-
-@pytest_asyncio.fixture
-async def caller(database_url: str) -> Caller:
-    return await new_caller(database_url)
-
-
 async def differs(connection: Connection, first_day: date = FIRST) -> bool:
     """Tell whether the totals are not those of the ledger."""
     read = await money_days.read(connection, first_day, TODAY)
@@ -89,7 +75,7 @@ async def add_all(database: Database) -> None:
     """Add up all transfers. Transactions of other databases on this server may delay it."""
     async with database.connection() as connection:
         for _ in range(TURNS_MAX):
-            await run_task(database, ADD_UP)
+            await run_named(database, ADD_UP)
             if not await rest(connection):
                 return
             await asyncio.sleep(0.02)
@@ -133,7 +119,7 @@ async def test_a_transfer_that_is_committed_late_is_counted(
         # This one has a higher id.
         await connection.execute(ONE, caller.id)
         for _ in range(4):
-            await run_task(database, ADD_UP)
+            await run_named(database, ADD_UP)
             if is_careless:
                 await connection.execute("UPDATE money_cursor SET ready_xid = 0")
             assert is_careless or not await differs(connection)

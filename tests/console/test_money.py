@@ -11,14 +11,14 @@ import pytest
 
 from tests.support.full_service import add_top_up, paid
 from tests.support.identity.customers import words
+from tests.support.maintenance import run_named
 from tests.support.processes.service import Caller, Service
 from tumira.core.days import local_day
 from tumira.identity import manage_accounts
-from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.topups.states import Reversed
 
 MONEY: Final = "/operator/money"
-ADD_UP: Final = next(task for task in MAINTENANCE_TASKS if task.name == "add up money by day")
+ADD_UP: Final = "add up money by day"
 BOOKS: Final = """
 SELECT (created_at AT TIME ZONE 'Africa/Harare')::date AS day,
        sum(amount) FILTER (WHERE from_book = 'topup:paynow') AS taken_paynow_usd,
@@ -106,7 +106,7 @@ def test_a_shorter_time_begins_with_what_was_owed_before(
     assert f"US${Decimal(row['owed_usd']):.2f}" in page
     # The same once the worker has added it up.
     for _ in range(3):
-        service.run(run_task, ADD_UP)
+        service.run(run_named, ADD_UP)
     assert table(admin) == whole
 
 

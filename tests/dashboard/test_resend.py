@@ -9,13 +9,12 @@ import pytest
 
 from tests.support.identity.customers import Customer, link, open_session, words
 from tests.support.identity.people import at_once, goes_to
+from tests.support.maintenance import run_named
 from tests.support.processes.service import Service
 from tumira.audit_log import OPERATOR
 from tumira.content.review import add_template
 from tumira.content.templates import TemplateVerdict
 from tumira.core.ids import BATCH, read_id
-from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
-from tumira.postgres.pool import Database
 
 BATCHES: Final = "/dashboard/batches"
 BODY: Final = "Your parcel is at the desk."
@@ -106,10 +105,10 @@ def test_it_is_sent_once_also_after_its_idempotency_key_has_expired(
     sent = goes_to(customer.post(f"{path}/resend", terms=terms[1]))
     balance = customer.service.balance(customer.caller)
     customer.service.sql("UPDATE idempotency_keys SET created_at = created_at - interval '73 hours'")
-    customer.service.run(_run, "forget idempotency keys")
+    customer.service.run(run_named, "forget idempotency keys")
     if not remembers:
         customer.service.sql("DELETE FROM resent_batches")
-    customer.service.run(_run, "forget resent batches")
+    customer.service.run(run_named, "forget resent batches")
 
     again = goes_to(customer.post(f"{path}/resend", terms=terms[1]))
 
@@ -126,19 +125,14 @@ def test_it_is_remembered_for_longer_than_it_is_offered(customer: Customer) -> N
     other = send_and_end(customer, failed=NUMBERS[:2])
     customer.service.sql("UPDATE resent_batches SET sent_at = sent_at - interval '8 days'")
     customer.service.sql("UPDATE batches SET completed_at = completed_at - interval '8 days'")
-    customer.service.run(_run, "forget resent batches")
+    customer.service.run(run_named, "forget resent batches")
     # Where no worker has erased the text, it is not offered either.
     assert "Resend to" not in customer.page(other)
     assert goes_to(customer.post(f"{other}/resend", terms="")) == other
     assert link(customer.page(path), "see the new batch") is not None
     customer.service.sql("UPDATE resent_batches SET sent_at = sent_at - interval '8 days'")
-    customer.service.run(_run, "forget resent batches")
+    customer.service.run(run_named, "forget resent batches")
     assert customer.service.sql("SELECT FROM resent_batches") == []
-
-
-async def _run(database: Database, name: str) -> None:
-    (task,) = [one for one in MAINTENANCE_TASKS if one.name == name]
-    await run_task(database, task)
 
 
 def test_it_is_offered_only_where_something_failed_and_is_still_stored(customer: Customer) -> None:

@@ -10,10 +10,9 @@ import pytest
 from tests.dashboard.test_upload import Uploader, send_everything, sheet
 from tests.support.identity.customers import Customer, link, open_session, words
 from tests.support.identity.people import at_once, goes_to
+from tests.support.maintenance import run_named
 from tests.support.processes.service import Service
 from tumira.core.ids import BATCH, UPLOAD, UploadId, read_id, write_id
-from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
-from tumira.postgres.pool import Database
 from tumira.uploads.send import send_next_chunk
 
 BATCHES: Final = "/dashboard/batches"
@@ -189,7 +188,7 @@ def test_a_file_stays_one_entry_when_its_texts_are_erased_and_some_of_its_batche
     path = send_file(customer, 1200)
     end(customer, number(3))
     customer.service.sql("UPDATE uploads SET created_at = now() - interval '8 days'")
-    customer.service.run(_forget)
+    customer.service.run(run_named, "forget old uploads")
     assert f'<a class="main" href="{path}"' in customer.page(BATCHES)
     said = words(customer.page(path))
     assert "1,200 of 1,200 messages sent, 1,200 done." in said
@@ -206,8 +205,3 @@ def test_a_file_stays_one_entry_when_its_texts_are_erased_and_some_of_its_batche
     assert "200 of 1,200 messages sent, 200 done." in words(customer.page(path))
     assert "200 delivered 1,200 US$8.00" in words(customer.page(BATCHES))
     assert len(customer.table(f"{path}/messages.csv")) == 200
-
-
-async def _forget(database: Database) -> None:
-    (task,) = [one for one in MAINTENANCE_TASKS if one.name == "forget old uploads"]
-    await run_task(database, task)

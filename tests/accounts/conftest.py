@@ -1,0 +1,20 @@
+"""A database, and an account on it."""
+
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+
+from tests.support.processes.service import Caller, new_caller
+from tumira.postgres.pool import Database
+
+
+@pytest_asyncio.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = Database(database_url)
+    yield database
+    await database.close()
+
+
+@pytest_asyncio.fixture
+async def caller(database_url: str) -> Caller:
+    return await new_caller(database_url)
