@@ -246,6 +246,6 @@ async def test_who_forgets_old_files_passes_over_those_that_are_being_erased(wor
         erased = await erasure.erase_faults(erasing, subject, (), UUID(int=(1 << 128) - 1), 10)
         assert erased.others == {"bad_file_rows": 1}
         async with world.engine.database.connection() as connection, asyncio.timeout(WAIT_S):
-            assert await uploads.delete_old(connection, 10) == 0
+            assert await uploads.erase_old(connection, 10) == 0
     async with world.engine.database.connection() as connection:
-        assert await uploads.delete_old(connection, 10) == 1
+        assert await uploads.erase_old(connection, 10) == 1

@@ -217,9 +217,7 @@ def test_the_likely_number_is_suggested(text: str, country: str | None, meant: s
     assert suggest(TARIFF, text, country) == meant
 
 
-@pytest.mark.parametrize(
-    "pattern", ["1 ", "7 7 1 2 0 0 0 0 1 ", "1 2345678 1 1 1 1 ", "077 120 0001 ", "1,", "1-"]
-)
+@pytest.mark.parametrize("pattern", ["1 ", "7 7 1 2 0 0 0 0 1 ", "1 2345678 1 1 1 1 ", "077 120 0001 ", "1,"])
 def test_a_form_full_of_digits_is_read_no_further_than_a_message_can_go(
     pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,9 +233,9 @@ def test_a_form_full_of_digits_is_read_no_further_than_a_message_can_go(
 
     read = read_recipients(TARIFF, text, "ZW")
 
-    assert len(read) <= RECIPIENTS_MAX + 1
+    assert len(read) == RECIPIENTS_MAX + 1
     # The pieces behind each number are tried with it, in a few readings, and never all that follow.
     assert len(looks) <= 20 * len(read)
     assert read[:10] == read_recipients(TARIFF, text[:1000], "ZW")[:10]
     # The twin without the limit reads all of it.
-    assert len(read_recipients(TARIFF, text, "ZW", len(text))) > RECIPIENTS_MAX + 1 or pattern == "1-"
+    assert len(read_recipients(TARIFF, text, "ZW", len(text))) > RECIPIENTS_MAX + 1

@@ -76,11 +76,15 @@ def tidy(text: str) -> str:
         raise ValueError(_("A template can have at most {most} placeholders.").format(most=PLACES_MAX))
     if not all(literals[1:-1]):
         raise ValueError(_("Put text between placeholders, or join them into one."))
-    letters = sum(letter.isalpha() for literal in literals for letter in literal)
-    if letters < LETTERS_MIN:
+    if count_letters(plain) < LETTERS_MIN:
         text = _("A template needs at least {least} letters outside placeholders, or it fits too many texts.")
         raise ValueError(text.format(least=LETTERS_MIN))
     return plain
+
+
+def count_letters(template: str) -> int:
+    """Count the letters outside placeholders, which say what a text is about."""
+    return sum(letter.isalpha() for literal in _PLACE.split(template) for letter in literal)
 
 
 class Pattern:

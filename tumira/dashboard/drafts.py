@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from msgspec import structs
+
 from tumira.content import review as content_review
 from tumira.content import store as content_store
 from tumira.content.store import digest_of
+from tumira.content.templates import LETTERS_MIN, count_letters
 from tumira.core.errors import ContentRejected, OperatorError, ValidationFailed
 from tumira.core.translation import _
 from tumira.dashboard.draft_view import describe
@@ -30,6 +33,19 @@ async def review_draft(session: CustomerSession, draft: Draft) -> Review:
         balance=customer.balance,
         suspended=customer.suspended,
     )
+
+
+async def examine_pattern(session: CustomerSession, message: str) -> Review:
+    """Collect what is wrong with the message of a file, whose rows put values into it.
+
+    With few letters of its own, it says nothing about its texts.
+    """
+    draft = Draft("", message, "")
+    review = await compose.examine(session.database, session.account_id, draft)
+    if count_letters(message) >= LETTERS_MIN:
+        return review
+    others = [one for one in review.refusals if not isinstance(one, ContentRejected)]
+    return structs.replace(review, refusals=others)
 
 
 async def describe_draft(

@@ -165,8 +165,8 @@ async def _page(
         outcome = None
         if all(one.id in counts for one in batches):
             # Of a file that was sent, old batches may be gone.
-            is_whole = file is None or file.state == SENT
-            unsent = 0 if is_whole else file.recipients - sum(one.recipients for one in batches)
+            sent = sum(one.recipients for one in batches)
+            unsent = 0 if file is None or file.state == SENT else file.recipients - sent
             outcome = Outcome.of((counts[one.id] for one in batches), unsent)
         entries.append(SentEntry(batch, file, batches, outcome))
     return EntryPage(entries, older, stopped_at)

@@ -274,9 +274,12 @@ def _refused(refusal: Refusal) -> _Fault:
     """Say why a text was not let through, and which sentences to leave out."""
     if not isinstance(refusal, ContentRejected) or not refusal.details:
         return _Fault(refusal.code, refusal.message)
+    if refusal.detail["category"] == ContentRejected.BLOCKED:
+        return _Fault(refusal.code, _("We have blocked texts like this one."))
     drop: Sequence[str] = refusal.detail["drop"]
     if not drop:
-        return _Fault(refusal.code, refusal.message)
+        said = _("This is marketing, which we do not send. Send only what people asked for or need to know.")
+        return _Fault(refusal.code, said)
     shown = _name_first([f"“{_shorten(sentence)}”" for sentence in drop])
     return _Fault(
         refusal.code,

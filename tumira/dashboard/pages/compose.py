@@ -22,7 +22,7 @@ from tumira.core.errors import (
 )
 from tumira.core.translation import _, mark
 from tumira.dashboard.draft_view import say
-from tumira.dashboard.drafts import describe_draft, review_draft, send_for_review
+from tumira.dashboard.drafts import describe_draft, examine_pattern, review_draft, send_for_review
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.delivery.manage_carriers import list_senders
 from tumira.html.forms import Form, FormId, TextField, new_form_id
@@ -172,9 +172,11 @@ async def _not_sent(
 async def check(session: CustomerSession) -> Response:
     """Tell the script of a form whom a draft reaches, what it costs, and whether it could be sent."""
     form = await DraftForm.read(session.request)
-    review = await compose.examine(session.database, session.account_id, form.draft)
+    if form.kind.data == "upload":
+        path, review = UPLOAD_REVIEW, await examine_pattern(session, form.message.data)
+    else:
+        path, review = REVIEW, await compose.examine(session.database, session.account_id, form.draft)
     found = await describe_draft(session, form.draft, review)
-    path = UPLOAD_REVIEW if form.kind.data == "upload" else REVIEW
     return session.services.templates.page("compose_checked.html.jinja", found=found, review_path=path)
 
 

@@ -13,7 +13,7 @@ from tumira.core.errors import ServiceUnavailable
 from tumira.core.ids import UPLOAD, UploadId, write_id
 from tumira.core.translation import _, mark, ngettext
 from tumira.dashboard.downloads import Row, download_list
-from tumira.dashboard.drafts import find_content
+from tumira.dashboard.drafts import examine_pattern, find_content
 from tumira.dashboard.pages import results
 from tumira.dashboard.pages.results import UPLOADS, upload_path
 from tumira.dashboard.refusal_words import say_refusal
@@ -23,8 +23,6 @@ from tumira.html.forms import Form, TextField, read_path_id
 from tumira.html.page import write_count
 from tumira.html.redirect import redirect
 from tumira.pricing.store import get_tariff
-from tumira.sending import compose
-from tumira.sending.compose import Draft
 from tumira.uploads import checks as file_checks
 from tumira.uploads import chunks as upload_chunks
 from tumira.uploads import kept_files, send
@@ -133,8 +131,7 @@ async def _is_refused(session: CustomerSession, upload: Upload, counts: Mapping[
     """Tell whether rows are refused for the message itself, which can be reviewed, not for their values."""
     if RowCode.CONTENT_REJECTED not in counts:
         return False
-    draft = Draft("", upload.message, "")
-    return find_content(await compose.examine(session.database, session.account_id, draft)) is not None
+    return find_content(await examine_pattern(session, upload.message)) is not None
 
 
 async def ask(session: CustomerSession) -> Response:

@@ -14,7 +14,7 @@ from tumira.core.errors import ServiceUnavailable, ValidationFailed
 from tumira.core.ids import new_id, read_id, write_id
 from tumira.core.translation import _, mark
 from tumira.dashboard.downloads import Row, download_list
-from tumira.dashboard.drafts import describe_draft, send_for_review
+from tumira.dashboard.drafts import describe_draft, examine_pattern, send_for_review
 from tumira.dashboard.pages.compose import UPLOAD_REVIEW
 from tumira.dashboard.pages.results import UPLOADS, upload_path
 from tumira.dashboard.pages.upload import BYTE_ORDER_MARK, KEPT, STATES
@@ -27,7 +27,6 @@ from tumira.pricing.phone_numbers import country_of
 from tumira.pricing.quote import REFERENCE_MAX
 from tumira.pricing.segments import SEGMENTS_MAX
 from tumira.pricing.store import get_tariff
-from tumira.sending import compose
 from tumira.sending.compose import Draft
 from tumira.sending.lifecycle import TEXT_KEPT
 from tumira.topups.states import TOP_UP_MIN
@@ -121,7 +120,7 @@ async def _form(
         tariff = await get_tariff(connection)
         recent = await uploads.list_recent(connection, session.account_id, RECENT)
     draft = Draft("", filled["message"], "")
-    review = await compose.examine(session.database, session.account_id, draft)
+    review = await examine_pattern(session, draft.message)
     return session.page(
         "upload.html.jinja",
         status,
@@ -202,7 +201,7 @@ async def ask_review(session: CustomerSession) -> Response:
         return await _form(session, refused.filled, refused.faults, refused.status)
     kept, _data = await _keep(session, form, file)
     draft = Draft("", form.message.data, "")
-    review = await compose.examine(session.database, session.account_id, draft)
+    review = await examine_pattern(session, draft.message)
     answer = await send_for_review(session, draft, review, form.note.data)
     return await _form(session, form.filled, answer.faults, answer.status, kept=kept, said=answer.said)
 
