@@ -159,6 +159,74 @@ def ask_at_once(service: Service, *requests: bytes) -> Sequence[bytes]:
         return [read_to_end(line) for line in lines]
 
 
+def names_of(answer: bytes) -> Sequence[bytes]:
+    first, *lines = answer.partition(b"\r\n\r\n")[0].split(b"\r\n")
+    return [first, *(line.partition(b":")[0] for line in lines)]
+
+
+def proxied(request: bytes) -> bytes:
+    """Return a request that goes through ASGI, because a proxy may decide about its answer."""
+    return request.replace(b"\r\nHost", b"\r\nX-Forwarded-Proto: http\r\nHost")
+
+
+def test_a_send_is_answered_alike_however_it_comes(service: Service) -> None:
+    """Small sends of a known key do not go through ASGI, unless there is something special about them."""
+    caller = service.open_account()
+    plain = send_request(caller.key, keep=False)
+    start, _, body = plain.partition(b"\r\n\r\n")
+    padded = b"%b\r\n\r\n%b%b" % (
+        start.replace(b"Content-Length: ", b"Content-Length: 200"),
+        body,
+        b" " * 20_000,
+    )
+    padded = padded[: padded.index(b"\r\n\r\n") + 4 + int(b"200%d" % len(body))]
+    chunked = start.replace(b"Content-Length: %d" % len(body), b"Transfer-Encoding: chunked")
+    ways: dict[str, Sequence[bytes]] = {
+        "a key not known yet": [plain],
+        "at once": [plain],
+        "in pieces": [start, b"\r\n\r\n", body[:10], body[10:]],
+        "large": [padded],
+        "in chunks": [chunked + b"\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)],
+        "announced": [start, b"\r\nExpect: 100-continue\r\n\r\n", body],
+        "by HTTP/1.0": [plain.replace(b"HTTP/1.1", b"HTTP/1.0")],
+        "through a proxy": [proxied(plain)],
+    }
+    expected = None
+    for way, pieces in ways.items():
+        answer = ask(service, *pieces).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+        assert status_of(answer) == 202, (way, answer)
+        expected = expected or names_of(answer)
+        assert names_of(answer) == expected, way
+    stored = service.sql("SELECT count(*) FROM batches WHERE account_id = $1", caller.id)[0][0]
+    assert stored == len(ways)
+
+
+def test_sends_in_one_packet_are_answered_in_order(service: Service) -> None:
+    caller = service.open_account()
+    ask(service, send_request(caller.key, keep=False))
+    requests = [
+        send_request(caller.key, keep=place < MANY).replace(b"\r\n", b"\r\nX-Request-Id: %d\r\n" % place, 1)
+        for place in range(MANY + 1)
+    ]
+    answers = ask(service, b"".join(requests))
+    assert answers.count(b"HTTP/1.1 202 Accepted") == len(requests)
+    ids = [int(part.partition(b"\r\n")[0]) for part in answers.split(b"x-request-id: ")[1:]]
+    assert ids == list(range(len(requests)))
+    assert answers.count(b"\r\nconnection: close\r\n") == 1
+
+
+def test_a_refused_send_is_answered_alike_however_it_comes(service: Service) -> None:
+    caller = service.open_account(balance="0")
+    request = send_request(caller.key, keep=False)
+    wrong = request.replace(b'"sms"', b'"fax"')
+    ask(service, request)
+    for one, status in ((request, 402), (wrong, 422)):
+        first, second = ask(service, one), ask(service, proxied(one))
+        assert (status_of(first), status_of(second)) == (status, status)
+        assert names_of(first) == names_of(second)
+        assert {**error_of(first), "request_id": ""} == {**error_of(second), "request_id": ""}
+
+
 FORMS: Final = (b"/dashboard/sign-in", b"/dashboard/upload", b"/operator/sign-in")
 
 

@@ -11,8 +11,10 @@ import time
 from typing import Any, Final, cast
 
 import httptools
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from tumira.api.app import SEND_PATH
 from tumira.api.envelope import JSON, NO_SNIFFING, refuse
 from tumira.core import metrics
 from tumira.core.errors import (
@@ -24,6 +26,7 @@ from tumira.core.errors import (
     ServiceUnavailable,
 )
 from tumira.core.ids import REQUEST, new_id, write_id
+from tumira.direct_cycle import CLOSE, DirectCycle, TakeSend
 
 # The request line with all headers.
 HEAD_OCTETS_MAX: Final = 32 * 1024
@@ -59,6 +62,8 @@ CROWDED_S: Final = 5.0
 _PIECE: Final = 16 * 1024
 # A name, a colon, a space, a value and the end of the line.
 _HEADER_FRAME: Final = 4
+
+_SEND: Final = SEND_PATH.encode()
 
 
 def connections_max() -> int:
@@ -121,8 +126,11 @@ class HttpProtocol(HttpToolsProtocol):
     # Of this process; the server sets it when it starts.
     connections_max = CONNECTIONS_MAX
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, config: uvicorn.Config, *args: Any, **options: Any) -> None:
+        super().__init__(config, *args, **options)
+        self._take_send: TakeSend = cast("Any", config.app).take_send
+        # The body of a send that is taken without ASGI once it has come whole.
+        self._held: bytes | None = None
         # Where the request is that arrives: in its head, behind its head, or there is none.
         self._in_head = False
         self._in_body = False
@@ -213,7 +221,26 @@ class HttpProtocol(HttpToolsProtocol):
         self._in_head = False
         self._in_body = True
         self._octets = self._framing = 0
+        if self.url == _SEND and self._is_direct():
+            self._held = b""
+        else:
+            _complete_headers(self)
+
+    def _is_direct(self) -> bool:
+        """Tell whether a send can be answered without ASGI, if it is small."""
+        return (
+            self.parser.get_method() == b"POST"
+            and self._is_answered()
+            and not self.expect_100_continue
+            and not self.flow.write_paused
+            and not self.parser.should_upgrade()
+        )
+
+    def _release(self, held: bytes) -> None:
+        """Give a request to the application through ASGI, with what has come of its body."""
+        self._held = None
         _complete_headers(self)
+        _take_body(self, held)
 
     def _look_at_head(self) -> None:
         if len(self.pipeline) >= PIPELINED_MAX:
@@ -252,12 +279,25 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._framing = 0
-        _take_body(self, body)
+        if self._held is None:
+            _take_body(self, body)
+        else:
+            self._held += body
+            if len(self._held) > _PIECE:
+                self._release(self._held)
 
     def on_message_complete(self) -> None:
         """End a request; its answer may be under way or given."""
         self._in_body = False
         self._since = self.loop.time()
+        if self._held is not None:
+            held, earlier, cycle = self._held, self.cycle, DirectCycle(self)
+            self.cycle = cast("Any", cycle)
+            if self._take_send(self.headers, held, cycle.answer):
+                self._held = None
+                return
+            self.cycle = earlier
+            self._release(held)
         _complete_message(self)
 
     def on_response_complete(self) -> None:
@@ -271,6 +311,12 @@ class HttpProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
+
+    def shutdown(self) -> None:
+        """Close the connection after the answer to the request that has come or is coming."""
+        if self._held is not None:
+            self._release(self._held)
+        super().shutdown()
 
     def check_time(self, now: float, *, crowded: bool) -> None:
         """Disconnect a client that takes too long; called once a second."""
@@ -305,7 +351,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Answer the current request with a refusal, if it is its turn, and read nothing more."""
         self._is_deaf = True
         self._octets = 0
-        if self._in_body:
+        if self._in_body and self._held is None:
             # It has been given to the application, which shall not wait for the rest.
             if self.pipeline or self.cycle.response_started:
                 self.transport.abort()
@@ -343,7 +389,7 @@ class HttpProtocol(HttpToolsProtocol):
             NO_SNIFFING,
             (b"x-request-id", identifier.encode()),
             *headers,
-            (b"connection", b"close"),
+            CLOSE,
         ]
         head = b"".join(b"%s: %s\r\n" % line for line in lines)
         self.transport.write(STATUS_LINE[refusal.status] + head + b"\r\n" + body)

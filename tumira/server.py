@@ -11,6 +11,7 @@ import uvicorn
 from tumira.core.errors import port_error
 from tumira.core.settings import Settings
 from tumira.core.shutdown import Stopping
+from tumira.direct_cycle import CLOSE
 from tumira.http_protocol import CROWDED, HttpProtocol, connections_max
 
 DRAIN_S: Final = 20
@@ -18,8 +19,6 @@ FAREWELL_S: Final = 0.5
 BACKLOG: Final = 2048
 # The server looks ten times a second whether to stop, and every tenth time who takes too long.
 TICKS_PER_CHECK: Final = 10
-
-_CLOSE: Final = (b"connection", b"close")
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -86,8 +85,8 @@ class _Server(uvicorn.Server):
         close; its next request goes to the node that a balancer chooses.
         """
         # The list is shared by the calls under way, and made anew every second.
-        if _CLOSE not in self.server_state.default_headers:
-            self.server_state.default_headers.append(_CLOSE)
+        if CLOSE not in self.server_state.default_headers:
+            self.server_state.default_headers.append(CLOSE)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections, and report it."""

@@ -94,6 +94,8 @@ class Web:
         self._is_draining = is_draining
         self._is_https = public_url.startswith("https:")
         self._api = Api(database, document(), tracer, is_https=self._is_https)
+        # For sends that the server need not pass through ASGI.
+        self.take_send: Final = self._api.take_send
         self._scrape = Scrape(database, self._api.services.batcher, data_dir)
         dashboard = Dashboard(
             database,

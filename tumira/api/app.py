@@ -6,7 +6,7 @@ response objects would cost more than the call (docs/decisions/0003).
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -15,8 +15,15 @@ from structlog.contextvars import bind_contextvars
 
 from tumira.api import schemas
 from tumira.api.callers import Callers
-from tumira.api.endpoints import ENDPOINTS, ApiEndpoint, ApiRequest, ApiServices
-from tumira.api.envelope import HTTPS_ONLY, JSON, NO_SNIFFING, Answer, refuse
+from tumira.api.endpoints import (
+    ENDPOINTS,
+    ApiEndpoint,
+    ApiRequest,
+    ApiServices,
+    answer_send,
+    read_call,
+)
+from tumira.api.envelope import HTTPS_ONLY, JSON, NO_SNIFFING, Answer, Header, refuse
 from tumira.core import metrics
 from tumira.core.database_errors import is_unavailable
 from tumira.core.errors import InternalError, MethodNotAllowed, NotFound, Refusal, ServiceUnavailable
@@ -24,9 +31,11 @@ from tumira.core.ids import REQUEST, new_id, write_id
 from tumira.core.tracing import Tracer
 from tumira.postgres.pool import Database
 from tumira.sending.batcher import Batcher
+from tumira.sending.types import Decision
 
 PREFIX: Final = "/api/v1"
 DOCUMENT_PATH: Final = PREFIX + "/openapi.json"
+SEND_PATH: Final = PREFIX + "/messages"
 
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _log: Final = structlog.get_logger()
@@ -38,9 +47,11 @@ _timed: Final = lru_cache(64)(metrics.CALL_SECONDS.labels)
 
 Scope = Mapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+# Writes the status, the headers and the body of an answer.
+Write = Callable[[int, Sequence[Header], bytes], None]
 
 
-def request_id(headers: list[tuple[bytes, bytes]]) -> str:
+def request_id(headers: Sequence[Header]) -> str:
     """Return the caller's id of this request if its characters are safe, else a new id."""
     for name, value in headers:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
@@ -72,26 +83,49 @@ class Api:
     async def __call__(self, scope: Scope, receive: Any, send: Send) -> None:
         began = time.perf_counter()
         operation, answer, identifier = await self._answer(scope, receive)
-        await send(
-            {
-                "type": "http.response.start",
-                "status": answer.status,
-                "headers": [
-                    (b"content-type", JSON),
-                    (b"content-length", b"%d" % len(answer.body)),
-                    (b"cache-control", b"no-store"),
-                    (b"x-request-id", identifier.encode()),
-                    NO_SNIFFING,
-                    *((HTTPS_ONLY,) if self._is_https or scope["scheme"] == "https" else ()),
-                    *answer.headers,
-                ],
-            }
-        )
+        headers = self._headers(answer, identifier, is_https=scope["scheme"] == "https")
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
-        _counted(operation, answer.status).inc()
-        if answer.code is not None:
-            _refused(answer.code).inc()
-        _timed(operation).observe(time.perf_counter() - began)
+        _count(operation, answer, time.perf_counter() - began)
+
+    def take_send(self, headers: Sequence[Header], body: bytes, write: Write) -> bool:
+        """Take a send that has come whole, and write its answer later; False if it must go through ASGI.
+
+        That is so if the key is not known yet, or if a proxy decides about the answer's headers.
+        """
+        began, began_ns = time.perf_counter(), time.time_ns()
+        request = ApiRequest(request_id(headers), "", headers, _receive_nothing, "")
+        if not self._is_https and request.header(b"x-forwarded-proto") is not None:
+            return False
+        secret = self.services.callers.find_known(request.header(b"authorization"))
+        if secret is None:
+            return False
+        try:
+            call = read_call(secret, request, body)
+        except Exception:  # noqa: BLE001 - it fails again on the other way, where that is logged
+            return False
+
+        def answer_it(decision: Decision) -> None:
+            try:
+                answer = answer_send(self.services, request, decision, began_ns)
+            except Exception as error:  # noqa: BLE001 - as for every other call
+                answer = _failed(error, request.id, SEND_PATH)
+            write(answer.status, self._headers(answer, request.id, is_https=False), answer.body)
+            _count(ENDPOINTS[0].operation, answer, time.perf_counter() - began)
+
+        self.services.batcher.submit(call, answer_it)
+        return True
+
+    def _headers(self, answer: Answer, identifier: str, *, is_https: bool) -> Sequence[Header]:
+        return [
+            (b"content-type", JSON),
+            (b"content-length", b"%d" % len(answer.body)),
+            (b"cache-control", b"no-store"),
+            (b"x-request-id", identifier.encode()),
+            NO_SNIFFING,
+            *((HTTPS_ONLY,) if self._is_https or is_https else ()),
+            *answer.headers,
+        ]
 
     async def close(self) -> None:
         await self.services.batcher.close()
@@ -134,6 +168,17 @@ class Api:
         if "GET" in allowed:
             allowed.append("HEAD")
         return refuse(MethodNotAllowed(headers=[("Allow", ", ".join(allowed))]), identifier)
+
+
+def _count(operation: str, answer: Answer, took_s: float) -> None:
+    _counted(operation, answer.status).inc()
+    if answer.code is not None:
+        _refused(answer.code).inc()
+    _timed(operation).observe(took_s)
+
+
+async def _receive_nothing() -> Mapping[str, Any]:
+    raise AssertionError("the body came with the request")
 
 
 def _failed(error: Exception, identifier: str, path: str) -> Answer:

@@ -25,11 +25,15 @@ class Callers:
         self._known: OrderedDict[bytes, KeySecret] = OrderedDict()
         self._guesses: OrderedDict[str, list[float]] = OrderedDict()
 
+    def find_known(self, authorization: str | None) -> KeySecret | None:
+        """Return the key's record if it was proved before."""
+        token = _read_token(authorization)
+        return None if token is None else self._known.get(sha256(token.encode()).digest())
+
     async def identify(self, authorization: str | None, address: str) -> KeySecret:
         """Return the key's record, or raise a refusal."""
-        scheme, _, token = (authorization or "").partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not token:
+        token = _read_token(authorization)
+        if token is None:
             raise MissingApiKey
         fingerprint = sha256(token.encode()).digest()
         secret = self._known.get(fingerprint)
@@ -68,3 +72,8 @@ class Callers:
         if len(self._guesses) > ADDRESSES_MAX:
             self._guesses.popitem(last=False)
         return refusal
+
+
+def _read_token(authorization: str | None) -> str | None:
+    scheme, _, token = (authorization or "").partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None

@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
 
-from tumira.accounts.api_keys import Scope
+from tumira.accounts.api_keys import KeySecret, Scope
 from tumira.api import schemas
 from tumira.api.callers import Callers
 from tumira.api.envelope import Answer, rate_headers, refuse
@@ -19,7 +19,7 @@ from tumira.core.tracing import Tracer
 from tumira.postgres.pool import Database
 from tumira.sending import batches
 from tumira.sending.batcher import Batcher
-from tumira.sending.types import Admitted, Answered, Call, Priced, Refused
+from tumira.sending.types import Admitted, Answered, Call, Decision, Priced, Refused
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
@@ -31,14 +31,19 @@ class ApiRequest:
     headers: Sequence[tuple[bytes, bytes]]
     receive: Receive
     path_id: str
+    # The first of each name.
+    _first: Mapping[bytes, bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._first = dict(reversed(self.headers))
 
     def header(self, name: bytes) -> str | None:
-        for key, value in self.headers:
-            if key == name:
-                return value.decode("latin-1")
-        return None
+        value = self._first.get(name)
+        return None if value is None else value.decode("latin-1")
 
     def header_all(self, name: bytes) -> Sequence[str]:
+        if name not in self._first:
+            return ()
         return [value.decode("latin-1") for key, value in self.headers if key == name]
 
     async def body(self) -> bytes | None:
@@ -72,13 +77,23 @@ class ApiServices:
 async def send_messages(services: ApiServices, request: ApiRequest) -> Answer:
     began_ns = time.time_ns()
     secret = await services.callers.identify(request.header(b"authorization"), request.address)
+    call = read_call(secret, request, await request.body())
+    return answer_send(services, request, await services.batcher.ask(call), began_ns)
+
+
+def read_call(secret: KeySecret, request: ApiRequest, body: bytes | None) -> Call:
+    """Parse a posted send; `body` is None when it was larger than allowed."""
     send = read_send(
         request.header(b"content-type"),
         request.header(b"content-encoding"),
         request.header_all(b"idempotency-key"),
-        await request.body(),
+        body,
     )
-    decision = await services.batcher.ask(Call(secret.account_id, secret.key_id, Scope.SEND, send))
+    return Call(secret.account_id, secret.key_id, Scope.SEND, send, request.id)
+
+
+def answer_send(services: ApiServices, request: ApiRequest, decision: Decision, began_ns: int) -> Answer:
+    """Write the answer to a posted send."""
     match decision:
         case Answered(quota, response, replayed):
             if services.tracer is not None and not replayed:
@@ -98,7 +113,7 @@ Find = Callable[[Database, AccountId, str, Admitted], Awaitable[bytes | None]]
 
 async def look_up(services: ApiServices, request: ApiRequest, scope: Scope, find: Find) -> Answer:
     secret = await services.callers.identify(request.header(b"authorization"), request.address)
-    decision = await services.batcher.ask(Call(secret.account_id, secret.key_id, scope))
+    decision = await services.batcher.ask(Call(secret.account_id, secret.key_id, scope, None, request.id))
     if isinstance(decision, Refused):
         return refuse(decision.refusal, request.id, decision.quota)
     assert isinstance(decision, Admitted)

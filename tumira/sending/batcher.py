@@ -13,13 +13,12 @@ A repeated answer waits for the standby as the first one did, because that wait 
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from contextvars import Context, copy_context
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Any, Final
 
 import structlog
-from structlog.contextvars import get_contextvars
 
 from tumira.core.database_errors import is_partition_missing, is_unavailable
 from tumira.core.errors import InternalError, Refusal, ServiceUnavailable
@@ -50,19 +49,15 @@ QUIET_TURNS: Final = 2
 
 _log: Final = structlog.get_logger()
 
+# Takes the decision about a call; it must not raise.
+Answer = Callable[[Decision], None]
+
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
     call: Call
-    answer: "asyncio.Future[Decision]"
-    since: float = field(default_factory=lambda: asyncio.get_running_loop().time())
-    # Holds the request id for the log.
-    context: Context = field(default_factory=copy_context)
-
-    def resolve(self, decision: Decision) -> None:
-        # The caller may have disconnected meanwhile.
-        if not self.answer.done():
-            self.answer.set_result(decision)
+    answer: Answer
+    since: float
 
 
 class Batcher:
@@ -79,6 +74,7 @@ class Batcher:
         self._waker = Waker(database)
         self._loop: asyncio.Task[None] | None = None
         self._alone: set[asyncio.Task[None]] = set()
+        self._large: set[asyncio.Task[None]] = set()
 
     @property
     def waiting(self) -> int:
@@ -86,20 +82,29 @@ class Batcher:
 
     async def ask(self, call: Call) -> Decision:
         """Return what was decided about a call; a live send is on disk by then."""
+        decided: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
+        # The caller may have disconnected meanwhile.
+        self.submit(call, lambda decision: None if decided.done() else decided.set_result(decision))
+        return await decided
+
+    def submit(self, call: Call, answer: Answer) -> None:
+        """Decide a call soon, and pass on what was decided; a live send is on disk by then."""
         if self._loop is None:
             # Not in the caller's context: the log of a group belongs to no single call.
             self._loop = asyncio.create_task(self._run(), context=Context())
         if len(self._waiting) >= WAITING_MAX:
-            return Refused(ServiceUnavailable(retry_after_s=1), None)
-        waiting = _Waiting(call, asyncio.get_running_loop().create_future())
-        self._waiting.append(waiting)
+            answer(Refused(ServiceUnavailable(retry_after_s=1), None))
+            return
+        self._waiting.append(_Waiting(call, answer, asyncio.get_running_loop().time()))
         self._arrived.set()
         self._asked += 1
-        try:
-            decision = await waiting.answer
-            return await self._send_large(decision) if isinstance(decision, Large) else decision
-        finally:
+
+    def _resolve(self, waiting: _Waiting, decision: Decision) -> None:
+        if isinstance(decision, Large):
+            _start(self._large, self._send_large(waiting, decision))
+        else:
             self._asked -= 1
+            waiting.answer(decision)
 
     async def close(self) -> None:
         """Stop; call this when no call waits for an answer any more."""
@@ -120,7 +125,7 @@ class Batcher:
                 self._connection.terminate()
                 refusal = _refusal(error, group)
                 for waiting in group:
-                    waiting.resolve(Refused(refusal, None))
+                    self._resolve(waiting, Refused(refusal, None))
 
     async def _wait_for_calls(self) -> None:
         """Wait for calls; with none for a moment, end the transaction that was begun for them."""
@@ -163,7 +168,7 @@ class Batcher:
             if affects_all or len(group) == 1:
                 refusal = _refusal(error, group)
                 for waiting in group:
-                    waiting.resolve(Refused(refusal, None))
+                    self._resolve(waiting, Refused(refusal, None))
             else:
                 _log.warning(
                     "group of calls failed, retrying its halves",
@@ -183,11 +188,11 @@ class Batcher:
         now = asyncio.get_running_loop().time()
         for waiting, decision in zip(group, decisions, strict=True):
             if decision is not None:
-                waiting.resolve(decision)
+                self._resolve(waiting, decision)
             elif now - waiting.since > GIVE_UP_S:
-                waiting.resolve(Refused(ServiceUnavailable(retry_after_s=1), None))
+                self._resolve(waiting, Refused(ServiceUnavailable(retry_after_s=1), None))
             elif now - waiting.since > PATIENCE_S and len(self._alone) < ALONE_MAX:
-                self._try_alone(waiting)
+                _start(self._alone, self._admit_alone(waiting))
             else:
                 # At the end of the queue: calls of one locked account must not fill every group.
                 self._waiting.append(waiting)
@@ -205,11 +210,6 @@ class Batcher:
             self._waker.wake()
         return decisions
 
-    def _try_alone(self, waiting: _Waiting) -> None:
-        task = asyncio.create_task(self._admit_alone(waiting))
-        self._alone.add(task)
-        task.add_done_callback(self._alone.discard)
-
     async def _admit_alone(self, waiting: _Waiting) -> None:
         try:
             async with asyncio.timeout(ALONE_S), self._database.transaction() as connection:
@@ -217,24 +217,31 @@ class Batcher:
                 decision = await admit_alone(connection, self._rules, self._render, waiting.call)
         except Exception as error:  # noqa: BLE001 - every call is answered
             decision = Refused(_refusal(error, [waiting]), None)
-        waiting.resolve(decision)
+        self._resolve(waiting, decision)
         self._waker.wake()
 
-    async def _send_large(self, large: Large) -> Answered | Refused:
+    async def _send_large(self, waiting: _Waiting, large: Large) -> None:
+        answer: Answered | Refused
         try:
             async with asyncio.timeout(ALONE_S):
                 answer = await send_large(self._database, large, self._render)
                 if isinstance(answer, Answered) and answer.replayed:
                     await make_sure(self._database)
         except Exception as error:  # noqa: BLE001 - as above
-            return Refused(_refusal(error, ()), large.quota)
+            answer = Refused(_refusal(error, [waiting]), large.quota)
+        self._resolve(waiting, answer)
         self._waker.wake()
-        return answer
+
+
+def _start(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
 
 
 def _refusal(error: Exception, group: Sequence[_Waiting]) -> Refusal:
     """Log a failure with the ids of its requests, and return the answer."""
-    names = {"request_ids": _request_ids(group)} if group else {}
+    names = {"request_ids": _request_ids(group)}
     if is_partition_missing(error):
         _log.error("no partition for this week; is a worker running?", error=repr(error), **names)
         return ServiceUnavailable(retry_after_s=PARTITION_RETRY_S)
@@ -246,7 +253,7 @@ def _refusal(error: Exception, group: Sequence[_Waiting]) -> Refusal:
 
 
 def _request_ids(group: Sequence[_Waiting]) -> Sequence[str]:
-    return [waiting.context.run(get_contextvars).get("request_id", "") for waiting in group]
+    return [waiting.call.request_id for waiting in group]
 
 
 def _recipients(call: Call) -> int:

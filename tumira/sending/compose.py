@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Final
 
 from msgspec import Struct, structs
+from structlog.contextvars import get_contextvars
 
 from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import Scope
@@ -161,7 +162,7 @@ async def _dry_run(
     """Make a dry run for limits that only the transaction knows, such as the day's spending."""
     verdict = classify_early(draft.message)
     request = _request(entries, draft, dry_run=True)
-    decision = await batcher.ask(Call(account_id, None, Scope.SEND, Send(request, verdict=verdict)))
+    decision = await batcher.ask(_call(account_id, Send(request, verdict=verdict)))
     return [decision.refusal] if isinstance(decision, Refused) else []
 
 
@@ -195,13 +196,17 @@ async def find_sent(batcher: Batcher, account_id: AccountId, token: str, draft: 
 
 
 async def _ask(batcher: Batcher, account_id: AccountId, asked: Send | InvalidSend) -> str | Refusal:
-    decision = await batcher.ask(Call(account_id, None, Scope.SEND, asked))
+    decision = await batcher.ask(_call(account_id, asked))
     if isinstance(decision, Refused):
         return decision.refusal
     if isinstance(decision, Priced):
         return ValidationFailed()
     assert isinstance(decision, Answered)
     return str(json.loads(decision.response)["batch_id"])
+
+
+def _call(account_id: AccountId, asked: Send | InvalidSend) -> Call:
+    return Call(account_id, None, Scope.SEND, asked, get_contextvars().get("request_id", ""))
 
 
 def _idempotency(token: str, draft: Draft) -> IdempotencyKey:

@@ -53,6 +53,8 @@ class Call(Struct, frozen=True):
     key_id: KeyId | None
     scope: Scope
     send: Send | InvalidSend | None = None
+    # For the log.
+    request_id: str = ""
 
 
 class Quota(Struct, frozen=True):
