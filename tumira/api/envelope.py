@@ -1,8 +1,9 @@
 """Answers of the API: the error envelope, and the headers of every answer."""
 
 from collections.abc import MutableMapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from tumira.accounts.rate_limit import WINDOW_S
 from tumira.api.schemas import encode
@@ -18,8 +19,7 @@ NO_SNIFFING: Final = (b"x-content-type-options", b"nosniff")
 HTTPS_ONLY: Final = (b"strict-transport-security", b"max-age=31536000")
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     status: int
     body: bytes
     headers: Sequence[Header] = ()

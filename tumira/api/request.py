@@ -80,7 +80,7 @@ def read_idempotency_key(headers: Sequence[str]) -> str | Refusal | None:
 
 def fingerprint(document: dict[str, Any]) -> bytes:
     """Return a digest of the payload that ignores the order of keys and white space."""
-    return sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).digest()
+    return sha256(_ENCODER.encode(document).encode()).digest()
 
 
 def _check_media(content_type: str | None, content_encoding: str | None) -> Refusal | None:
@@ -127,6 +127,7 @@ def _no_constant(name: str) -> None:
     raise json.JSONDecodeError(f"{name} is not a JSON value", "", 0)
 
 
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
 
 

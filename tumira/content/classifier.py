@@ -42,8 +42,9 @@ REST_EVIDENCE_MAX: Final = -0.2
 # The lowest score of a text that a rule matches.
 RULE_SCORE: Final = 0.9
 
-# Whole numbers; digits in words such as `w1n` may be letters.
-_FIGURES: Final = re.compile(r"(?<![\w@$!|])\d+(?![\w@$!|])")
+# Whole numbers; digits in words such as `w1n` may be letters. It begins with a digit, and looks behind it
+# afterwards, because a search for a digit is twice as fast.
+_FIGURES: Final = re.compile(r"\d(?<![\w@$!|]\d)\d*(?![\w@$!|])")
 
 NOTHING: Final = (0, 0)
 

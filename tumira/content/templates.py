@@ -158,6 +158,8 @@ class Policy:
         return self._has(TemplateVerdict.ALLOW, account_id, text)
 
     def _has(self, verdict: TemplateVerdict, account_id: AccountId, text: str) -> bool:
+        if not self._templates:
+            return False
         patterns = [*self._of(account_id, verdict), *self._of(None, verdict)]
         if not patterns:
             return False

@@ -11,8 +11,14 @@ the recipients. So the primary key alone finds a batch's messages, in order, wit
 import re
 import secrets
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NewType
 from uuid import UUID
+
+from asyncpg.pgproto import pgproto
+
+# The class that asyncpg returns: made, and passed to the database, in a fraction of the time.
+FastUUID: Final = pgproto.UUID
 
 AccountId = NewType("AccountId", UUID)
 KeyId = NewType("KeyId", UUID)
@@ -46,15 +52,22 @@ _DIGITS: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS: Final = [high + low for high in _DIGITS for low in _DIGITS]
 _PYTHON_DIGITS: Final = str.maketrans(_DIGITS, "0123456789abcdefghijklmnopqrstuv")
 _ALL_DIGITS: Final = re.compile(f"[{_DIGITS}]{{26}}")
-_VERSION_7_AND_VARIANT: Final = 0x7 << 76 | 0b10 << 62
+_VERSION_7: Final = 0x70
+_VARIANT: Final = 0x80
+_FORTY_BITS: Final = (1 << 40) - 1
+_TIMES_CACHED: Final = 256
 _TAIL_BITS: Final = 38
 _PLACE_SHIFT: Final = 28
 
 
+def _from_int(value: int) -> UUID:
+    return FastUUID(value.to_bytes(16))
+
+
 def new_id(at_ms: int) -> UUID:
-    random = int.from_bytes(secrets.token_bytes(10)) >> 6
-    low_62 = random & ((1 << 62) - 1)
-    return UUID(int=at_ms << 80 | _VERSION_7_AND_VARIANT | random >> 62 << 64 | low_62)
+    random = secrets.token_bytes(10)
+    version, variant = _VERSION_7 | random[0] & 0x0F, _VARIANT | random[2] & 0x3F
+    return FastUUID(at_ms.to_bytes(6) + bytes((version, random[1], variant)) + random[3:])
 
 
 def message_ids(batch_id: BatchId, count: int) -> Sequence[UUID]:
@@ -63,7 +76,7 @@ def message_ids(batch_id: BatchId, count: int) -> Sequence[UUID]:
     head = batch_id.int >> _TAIL_BITS << _TAIL_BITS
     random = secrets.token_bytes(4 * count)
     return [
-        UUID(int=head | place << _PLACE_SHIFT | int.from_bytes(random[4 * place : 4 * place + 4]) >> 4)
+        _from_int(head | place << _PLACE_SHIFT | int.from_bytes(random[4 * place : 4 * place + 4]) >> 4)
         for place in range(count)
     ]
 
@@ -85,7 +98,19 @@ def made_at_ms(identifier: UUID) -> int:
 
 def write_id(prefix: str, identifier: UUID) -> str:
     value = identifier.int
-    return prefix + "".join([_PAIRS[value >> shift & 1023] for shift in range(120, -1, -10)])
+    # Two halves, because Python is faster with smaller integers; spelt out, because each call writes two.
+    high, low = value >> 40 & _FORTY_BITS, value & _FORTY_BITS
+    return (
+        f"{prefix}{_write_time(value >> 80)}"
+        f"{_PAIRS[high >> 30]}{_PAIRS[high >> 20 & 1023]}{_PAIRS[high >> 10 & 1023]}{_PAIRS[high & 1023]}"
+        f"{_PAIRS[low >> 30]}{_PAIRS[low >> 20 & 1023]}{_PAIRS[low >> 10 & 1023]}{_PAIRS[low & 1023]}"
+    )
+
+
+@lru_cache(_TIMES_CACHED)
+def _write_time(at_ms: int) -> str:
+    """Write the first ten digits of an id; the ids of a group of calls share them."""
+    return "".join([_PAIRS[at_ms >> shift & 1023] for shift in range(40, -1, -10)])
 
 
 def read_id(prefix: str, text: str) -> UUID | None:

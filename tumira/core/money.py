@@ -17,6 +17,10 @@ _PLAIN: Final = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,4})?")
 
 def write(amount: Decimal) -> str:
     """Write an amount with exactly four decimals, as in `0.0400`."""
+    text = str(amount)
+    if text[-5:-4] == "." and text[-4:].isdigit() and text[0] != "-":
+        # An amount from the database has four decimals already; to look is cheaper than to format.
+        return text
     assert amount.is_finite()
     # `z` because a zero that kept a minus sign from a subtraction would read as a debt.
     text = f"{amount:z.4f}"

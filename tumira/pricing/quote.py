@@ -69,6 +69,12 @@ def quote(tariff: Tariff, request: ValidRequest) -> Quote | Refusal:
     size = measure(request.body)
     if size.segments > SEGMENTS_MAX:
         return _too_long(request.body)
+    if len(recipients.accepted) == 1 and not recipients.rejected:
+        # Nearly every call; it costs a third of the general case.
+        only = recipients.accepted[0]
+        cost = only.price_usd * size.segments
+        legs = [Leg(only.country, cost, 1)]
+        return Quote([only.number], [0], legs, [], size.segments, cost, tariff.version)
     places: dict[str, int] = {}
     prices: list[Decimal] = []
     leg_of: list[int] = []

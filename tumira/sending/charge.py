@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from decimal import Decimal
+from typing import Final
 
 from tumira.accounts.store import LockedAccount
 from tumira.core.ids import AccountId, BatchId, message_ids, new_id
@@ -13,6 +14,14 @@ from tumira.sending.limits import spend
 from tumira.sending.lookups import GroupFacts
 from tumira.sending.low_balance import tell_low_balances
 from tumira.sending.types import IdempotencyKey, Render, Sent
+
+_NOTHING: Final = Decimal(0)
+
+
+def _merge(turns: Sequence[range], leg_of: Sequence[int]) -> Sequence[int]:
+    """Return the turn of each message from the turns of each leg."""
+    left = [iter(leg) for leg in turns]
+    return [next(left[leg]) for leg in leg_of]
 
 
 class Charges:
@@ -32,7 +41,7 @@ class Charges:
     def touch(self, account: LockedAccount) -> None:
         """Write this account's counters, also if nothing is charged."""
         self._accounts[account.id] = account
-        self._amounts.setdefault(account.id, Decimal(0))
+        self._amounts.setdefault(account.id, _NOTHING)
 
     def new_batch(
         self,
@@ -47,14 +56,14 @@ class Charges:
         """Give a send its ids and the turns of its messages; `texts` are for messages with their own text."""
         batch_id = BatchId(new_id(self._facts.now_us // 1000))
         segments = leg_segments or [quote.segments] * len(quote.legs)
-        turns = []
+        turns: list[range] = []
         for leg, leg_size in zip(quote.legs, segments, strict=True):
             flow = (account.id, leg.country, lane)
             clock = self._facts.clocks.get((leg.country, lane), 0)
             next_turn = self._next_turns.get(flow, self._facts.next_turns.get(flow, 0))
             run = fairness.take_turns(clock, next_turn, leg_size, account.weight, leg.count)
             self._next_turns[flow] = run.next_turn
-            turns.append(iter(range(run.first, run.next_turn, run.step)))
+            turns.append(range(run.first, run.next_turn, run.step))
         return NewBatch(
             id=batch_id,
             account_id=account.id,
@@ -63,7 +72,7 @@ class Charges:
             quote=quote,
             lane=lane,
             message_ids=message_ids(batch_id, len(quote.numbers)),
-            turns=[next(turns[leg]) for leg in quote.leg_of],
+            turns=turns[0] if len(turns) == 1 else _merge(turns, quote.leg_of),
             texts=texts,
             leg_segments=leg_segments,
         )

@@ -78,13 +78,13 @@ class Decider:
         look = rate_limit.look if call.key_id is None else rate_limit.take
         place = look(account.window, account.rate_limit, now_us)
         quota = Quota(account.rate_limit, place)
-        if call.key_id is not None:
+        if call.key_id is not None and not place.allowed:
             if place.window is not account.window:
-                # Also by a refused call: it may have corrected times that a wrong clock put in the future.
+                # It may have corrected times that a wrong clock put in the future.
                 account.window = place.window
                 self.charges.touch(account)
-            if not place.allowed:
-                return Refused(_rate_limited(quota), quota)
+            return Refused(_rate_limited(quota), quota)
+        account.window = place.window
         self.charges.touch(account)
         if call.send is None:
             return Admitted(quota, account.balance, self._tariff)
@@ -110,7 +110,7 @@ class Decider:
         )
         if refusal is not None:
             return refusal
-        if send.request.dry_run or send.agreed_cost not in {None, priced.total_cost}:
+        if send.request.dry_run or (send.agreed_cost is not None and send.agreed_cost != priced.total_cost):
             return Priced(quota, priced)
         refusal = over_balance(account, priced.total_cost)
         if refusal is not None:

@@ -41,8 +41,10 @@ def over_limit(account: LockedAccount, cost: Decimal, now: datetime) -> Refusal 
             required=cost,
             call_limit=account.call_limit,
         )
+    if account.daily_limit is None:
+        return None
     spent = account.spent_today if account.spent_on == days.local_day(now) else Decimal(0)
-    if account.daily_limit is None or spent + cost <= account.daily_limit:
+    if spent + cost <= account.daily_limit:
         return None
     return daily_limit_reached(cost, spent, account.daily_limit, now)
 
