@@ -240,6 +240,9 @@ def claimed(_ids: Sequence[UUID]) -> Values:
         "bulk_floor": [0, 0],
         "avoided": [1, None],
         "total": GROUP,
+        "small_total": GROUP,
+        "bulk_least": GROUP // 10,
+        "bulk_total": GROUP,
         "worker": "one",
         "bind": "one/1",
         "carrier_id": 1,
@@ -257,10 +260,7 @@ def doubted(ids: Sequence[UUID]) -> Values:
 
 # What the engine runs for every group of messages, and from which tables each reads weeks.
 ENGINE: Final[dict[str, tuple[Statement, Callable[[Sequence[UUID]], Values], set[str]]]] = {
-    "take": (queue.SQL_TAKE, claimed, set()),
-    "take avoiding": (queue.SQL_TAKE_AVOIDING, claimed, set()),
     "avoided": (queue.SQL_AVOIDED, claimed, set()),
-    "start": (queue.SQL_START, bounds_of, {"messages", "batches"}),
     "hold": (settlement.SQL_LOCK, bounds_of, {"messages"}),
     "hold batches": (settlement.SQL_LOCK_BATCHES, bounds_of, {"batches"}),
     "record": (settlement.SQL_RECORD, written, {"messages", "parts"}),
@@ -358,10 +358,21 @@ async def test_what_a_worker_runs_looks_into_the_weeks_of_its_messages_by_their_
 
 
 async def test_a_claim_reads_no_more_than_it_takes(busy: Connection) -> None:
-    taken = await generic_plan(busy, queue.SQL_TAKE, claimed([]))
+    taken = await generic_plan(busy, queue.SQL_CLAIM, claimed([]))
     looked = [node for node in nodes(taken) if node.get("Relation Name") == "queue"]
     assert {node["Node Type"] for node in looked} <= {"Index Scan", "Tid Scan", "LockRows", "ModifyTable"}
     assert max(node["Actual Rows"] * node["Actual Loops"] for node in looked) <= 2 * GROUP
+
+
+async def test_a_claim_looks_into_the_weeks_of_what_it_takes_by_their_indexes(busy: Connection) -> None:
+    await busy.execute("UPDATE queue SET avoid = 2 WHERE lane = 0")
+    oldest = partitions._monday(datetime.now(UTC)) - timedelta(weeks=OLD_WEEK)
+    weeks = {partitions._name(table, oldest) for table in ("messages", "batches")}
+    for statement in (queue.SQL_CLAIM, queue.SQL_CLAIM_AVOIDING):
+        found = dict(scans(await generic_plan(busy, statement, claimed([]))))
+        large = {relation: kind for relation, kind in found.items() if relation.startswith(LARGE)}
+        assert large.keys() == weeks | {"queue"}
+        assert "Seq Scan" not in large.values()
 
 
 async def test_a_message_in_flight_is_looked_up_by_its_week_and_key(busy: Connection) -> None:
@@ -413,12 +424,11 @@ async def test_a_claim_walks_through_messages_and_batches_in_the_order_of_their_
     busy: Connection,
 ) -> None:
     await set_all(busy, IN_KEY_ORDER)
-    rows = await busy.fetch("SELECT id FROM messages ORDER BY id DESC LIMIT $1", GROUP)
     for when in ("never analysed", "analysed"):
         if when == "analysed":
             await busy.execute("ANALYZE messages, batches")
-        started = await generic_plan(busy, queue.SQL_START, bounds_of([row["id"] for row in rows]))
-        updates = [node for node in nodes(started) if node["Node Type"] == "ModifyTable"]
+        started = await generic_plan(busy, queue.SQL_CLAIM, claimed([]))
+        updates = [node for node in nodes(started) if node.get("Operation") == "Update"]
         assert len(updates) == 2
         for update in updates:
             kinds = {kind for _, kind in scans(update["Plans"])}

@@ -56,10 +56,55 @@ class ClaimedMessage(Struct, frozen=True):
     avoid: int | None = None
 
 
+# Moves the picked rows, by their place: they are ours, so they cannot move. It locks messages
+# and then batches by id, like all writers, because it finds them by walking through their primary keys: that
+# holds on a connection with `IN_KEY_ORDER`. A message that was settled meanwhile is not `queued` any more; it
+# is returned without its batch, and leaves flight below.
+_START_PICKED: Final = """
+), taken AS (
+    DELETE FROM queue
+     WHERE ctid = ANY(ARRAY(SELECT place FROM picked))
+), claimed AS (
+    INSERT INTO in_flight (message_id, worker, bind, carrier_id)
+    SELECT message_id, %(worker)s, %(bind)s, %(carrier_id)s
+      FROM picked
+), started AS (
+    UPDATE messages
+       SET status = 'sending'
+     WHERE id = ANY(ARRAY(SELECT message_id FROM picked))
+       AND id BETWEEN (SELECT message_id FROM picked ORDER BY message_id LIMIT 1)
+                  AND (SELECT message_id FROM picked ORDER BY message_id DESC LIMIT 1)
+       AND status = 'queued'
+ RETURNING id, batch_id, account_id, recipient, segments, body
+), touched AS MATERIALIZED (
+    SELECT DISTINCT batch_id AS id FROM started
+), begun AS (
+    UPDATE batches
+       SET status = 'processing'
+     WHERE id = ANY(ARRAY(SELECT id FROM touched))
+       AND id BETWEEN (SELECT id FROM touched ORDER BY id LIMIT 1)
+                  AND (SELECT id FROM touched ORDER BY id DESC LIMIT 1)
+       AND status = 'queued'
+), texts AS (
+    SELECT id, body, created_at
+      FROM batches
+     WHERE id = ANY(ARRAY(SELECT id FROM touched))
+       AND id BETWEEN (SELECT id FROM touched ORDER BY id LIMIT 1)
+                  AND (SELECT id FROM touched ORDER BY id DESC LIMIT 1)
+)
+SELECT picked.message_id, started.batch_id, started.account_id, picked.country, picked.lane, picked.turn,
+       picked.again, started.recipient, started.segments, coalesce(started.body, texts.body, '') AS body,
+       texts.created_at, clock_timestamp() AS claimed_at, picked.avoid
+  FROM picked
+  LEFT JOIN started ON started.id = picked.message_id
+  LEFT JOIN texts ON texts.id = started.batch_id
+ ORDER BY picked.lane, picked.turn
+"""
+
 # In the order of the primary key, leaving out what another worker is taking. A floor above the turns that
-# were claimed some seconds ago keeps the scan from walking over entries of rows that are long gone. The rows
-# are deleted by their place: they are ours, so they cannot move.
-SQL_TAKE: Final = Statement("""
+# were claimed some seconds ago keeps the scan from walking over entries of rows that are long gone.
+SQL_CLAIM: Final = Statement(
+    """
 WITH wanted AS MATERIALIZED (
     SELECT *
       FROM unnest(%(country)s::text[], %(small)s::integer[], %(bulk)s::integer[], %(bulk_max)s::integer[],
@@ -118,45 +163,9 @@ WITH wanted AS MATERIALIZED (
     SELECT * FROM small
      UNION ALL
     SELECT * FROM bulk
-), taken AS (
-    DELETE FROM queue
-     WHERE ctid = ANY(ARRAY(SELECT place FROM picked))
-), claimed AS (
-    INSERT INTO in_flight (message_id, worker, bind, carrier_id)
-    SELECT message_id, %(worker)s, %(bind)s, %(carrier_id)s
-      FROM picked
+"""  # noqa: S608 - put together from constants
+    + _START_PICKED
 )
-SELECT message_id, country, lane, turn, again, avoid
-  FROM picked
- ORDER BY lane, turn
-""")
-
-# A message that was settled meanwhile is not `queued` any more; it is not returned, and leaves flight below.
-# It locks messages and then batches by id, like all writers, because it finds them by walking through their
-# primary keys: that holds on a connection with `IN_KEY_ORDER`. To lock them by a SELECT first would do the
-# same under any plan, and made a claim take a quarter longer.
-SQL_START: Final = Statement("""
-WITH started AS (
-    UPDATE messages
-       SET status = 'sending'
-     WHERE id = ANY(%(ids)s::uuid[])
-       AND id BETWEEN %(low)s AND %(high)s
-       AND status = 'queued'
- RETURNING id, batch_id, account_id, recipient, segments, body
-), begun AS (
-    UPDATE batches
-       SET status = 'processing'
-     WHERE id = ANY(ARRAY(SELECT DISTINCT batch_id FROM started))
-       AND id BETWEEN %(batch_low)s AND %(batch_high)s
-       AND status = 'queued'
-)
-SELECT started.id, started.batch_id, started.account_id, started.recipient, started.segments,
-       coalesce(started.body, batches.body, '') AS body, batches.created_at, clock_timestamp() AS claimed_at
-  FROM started
-  JOIN batches ON batches.id = started.batch_id
-              AND batches.id = ANY(ARRAY(SELECT DISTINCT batch_id FROM started))
-              AND batches.id BETWEEN %(batch_low)s AND %(batch_high)s
-""")
 
 SQL_LET_GO: Final = Statement("DELETE FROM in_flight WHERE message_id = ANY(%(ids)s::uuid[])")
 
@@ -175,7 +184,7 @@ async def claim(
     The connection has the settings `KEY_LOOKUPS` and `IN_KEY_ORDER`. The caller commits before it submits any
     of them, and also when everything taken out of the queue turned out to be settled.
     """
-    taken = await SQL_TAKE.rows(
+    taken = await SQL_CLAIM.rows(
         connection,
         **columns(ClaimRequest, wanted),
         small_total=total.small,
@@ -185,11 +194,12 @@ async def claim(
         bind=bind,
         carrier_id=carrier_id,
     )
-    return await _start(connection, taken) if taken else None
+    return await _started(connection, taken) if taken else None
 
 
 # There are few, and an index of their own has them.
-SQL_TAKE_AVOIDING: Final = Statement("""
+SQL_CLAIM_AVOIDING: Final = Statement(
+    """
 WITH picked AS MATERIALIZED (
     SELECT ctid AS place, country, lane, turn, message_id, again, avoid
       FROM queue
@@ -201,27 +211,19 @@ WITH picked AS MATERIALIZED (
      ORDER BY lane, turn, message_id
      LIMIT %(total)s
        FOR UPDATE SKIP LOCKED
-), taken AS (
-    DELETE FROM queue
-     WHERE ctid = ANY(ARRAY(SELECT place FROM picked))
-), claimed AS (
-    INSERT INTO in_flight (message_id, worker, bind, carrier_id)
-    SELECT message_id, %(worker)s, %(bind)s, %(carrier_id)s
-      FROM picked
+"""  # noqa: S608 - put together from constants
+    + _START_PICKED
 )
-SELECT message_id, country, lane, turn, again, avoid
-  FROM picked
-""")
 
 
 async def claim_avoiding(
     connection: Connection, countries: Sequence[str], total: int, *, worker: str, bind: str, carrier_id: int
 ) -> Sequence[ClaimedMessage] | None:
     """Claim messages that avoid another carrier, at most `total`; None if there are none. Commit as above."""
-    taken = await SQL_TAKE_AVOIDING.rows(
+    taken = await SQL_CLAIM_AVOIDING.rows(
         connection, countries=countries, total=total, worker=worker, bind=bind, carrier_id=carrier_id
     )
-    return await _start(connection, taken) if taken else None
+    return await _started(connection, taken) if taken else None
 
 
 SQL_AVOIDED: Final = Statement("SELECT DISTINCT country, avoid FROM queue WHERE avoid IS NOT NULL")
@@ -231,20 +233,11 @@ async def list_avoided(connection: Connection) -> Collection[tuple[str, int]]:
     return {(row["country"], row["avoid"]) for row in await SQL_AVOIDED.rows(connection)}
 
 
-async def _start(connection: Connection, taken: Sequence[asyncpg.Record]) -> Sequence[ClaimedMessage]:
-    ids = [row[0] for row in taken]
-    low, high = min(ids), max(ids)
-    rows = await SQL_START.rows(
-        connection, ids=ids, low=low, high=high, batch_low=batch_low(low), batch_high=batch_high(high)
-    )
-    started = {row[0]: row for row in rows}
-    if len(started) < len(taken):
-        await SQL_LET_GO.rows(connection, ids=[one for one in ids if one not in started])
-    return [
-        ClaimedMessage(*(*row[:3], country, lane, turn, again, *row[3:], avoid))
-        for message_id, country, lane, turn, again, avoid in taken
-        if (row := started.get(message_id)) is not None
-    ]
+async def _started(connection: Connection, taken: Sequence[asyncpg.Record]) -> Sequence[ClaimedMessage]:
+    settled = [row[0] for row in taken if row[1] is None]
+    if settled:
+        await SQL_LET_GO.rows(connection, ids=settled)
+    return [ClaimedMessage(*row) for row in taken if row[1] is not None]
 
 
 SQL_LIST_CLAIMED: Final = Statement("""
