@@ -21,8 +21,9 @@ _OPENING: Final = """\
 # Metrics
 
 `web` shows its metrics at `/metrics` of its own port, with what is read from the database, and a worker at
-`/metrics` of `TUMIRA_WORKER_METRICS_PORT`, if that is set. They name no account, no number and no text; let
-your balancer pass `/metrics` to nobody from outside all the same.
+`/metrics` of `TUMIRA_WORKER_METRICS_PORT`, if that is set. Under `tumira serve` with two cores or more, the
+worker for webhooks shows its own on the next port. They name no account, no number and no text; let your
+balancer pass `/metrics` to nobody from outside all the same.
 
 ```yaml
 scrape_configs:

@@ -4,23 +4,31 @@ import asyncio
 import gc
 import logging
 import math
+import os
+import secrets
+import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 import asyncpg
+import structlog
 
+from tumira import VERSION
 from tumira.core import logging as logs
+from tumira.core import metrics
 from tumira.core.backoff import restart_wait_s
 from tumira.core.database_errors import UNAVAILABLE
 from tumira.core.errors import OperatorError, TemporaryOperatorError
+from tumira.core.loops import forever
 from tumira.core.settings import Settings
 from tumira.core.shutdown import LOOK_S, Stopping
 from tumira.delivery.store import carriers
 from tumira.postgres import migrate, nodes, partitions
 from tumira.postgres.embedded import server as embedded
 from tumira.postgres.embedded.files import Heed, go_on
+from tumira.postgres.nodes import NodeRole
 from tumira.postgres.pool import Database, check
 
 Tell = Callable[[str], None]
@@ -32,6 +40,11 @@ STEADY_S: Final = 10.0
 REMINDER_S: Final = 30.0
 # Words may name a process, another one each time.
 WORDS_MAX: Final = 20
+
+# How long a process that ends takes at most to remove its heartbeat.
+FORGET_S: Final = 2
+
+_log: Final = structlog.get_logger()
 
 # How the preparation of a database fails that may succeed a little later.
 NOT_PREPARED: Final = (TemporaryOperatorError, *UNAVAILABLE, asyncpg.PostgresError)
@@ -132,6 +145,30 @@ def in_one_line(error: BaseException) -> str:
     """Return an error's text in one line, with its type where the text is not written for people."""
     words = " ".join(str(error).split())
     return words if isinstance(error, OperatorError) else f"{type(error).__name__}: {words}"
+
+
+@asynccontextmanager
+async def heartbeat(database: Database, role: NodeRole, every_s: float) -> AsyncIterator[str]:
+    """List this process on the console's system page; nothing depends on it, so nothing waits for it."""
+    node = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+    async def beat() -> None:
+        async with database.connection() as connection:
+            await database.clock.follow(connection)
+            await nodes.beat(connection, node, VERSION, migrate.last_step(), role)
+        metrics.BEAT.set_to_current_time()
+
+    beating = asyncio.create_task(forever("send a heartbeat", beat, every_s, node=node))
+    try:
+        yield node
+    finally:
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+        try:
+            async with asyncio.timeout(FORGET_S), database.connection() as connection:
+                await nodes.forget(connection, node)
+        except (*UNAVAILABLE, asyncpg.PostgresError) as error:
+            _log.warning("could not remove the heartbeat", node=node, error=repr(error))
 
 
 async def is_ready(database: Database) -> str | None:

@@ -15,7 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,7 +48,10 @@ _direct: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 class ChildProcess:
     """One of our processes, such as web or worker."""
 
+    # As the operator reads it.
     name: str
+    # The command, with its options.
+    words: Sequence[str]
     environment: Mapping[str, str]
     process: "subprocess.Popen[bytes] | None" = field(init=False, default=None)
     retries: Retries = field(init=False, default_factory=Retries)
@@ -61,7 +64,7 @@ class ChildProcess:
         """Start it as a child that ends when we do, however we end."""
         self.retries.begin()
         self.process = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-m", "tumira", self.name, "--quiet"],
+            [sys.executable, "-m", "tumira", *self.words, "--quiet"],
             env=self.environment,
             # Ctrl-C is for us alone: we stop the processes in their order.
             start_new_session=True,
@@ -137,14 +140,16 @@ class ProcessSupervisor:
         assert url is not None
         self._url = url
         environment = {**os.environ, PREFIX + "DATABASE_URL": url}
-        self._worker = ChildProcess("worker", environment)
-        # In the order in which they are stopped: nobody is left without the child that they talk to.
-        self._children = [ChildProcess("web", environment), self._worker]
         if settings.simulator_port is not None:
             # To the processes the database looks like the operator's own, which has a simulator only when
             # told.
             environment[PREFIX + "SIMULATOR_PORT"] = str(settings.simulator_port)
-            self._children.append(ChildProcess("simulator", environment))
+        self._worker, *webhooks = plan_workers(settings, environment, len(os.sched_getaffinity(0)))
+        # In the order in which they are stopped: nobody is left without the child that they talk to, and the
+        # events of the last receipts are still sent.
+        self._children = [ChildProcess("web", ["web"], environment), self._worker, *webhooks]
+        if settings.simulator_port is not None:
+            self._children.append(ChildProcess("simulator", ["simulator"], environment))
         self._server_runs = server is None
         self._server_retries = Retries()
         self._is_prepared = False
@@ -257,6 +262,19 @@ class ProcessSupervisor:
         elif now >= self._remind_at:
             self._tell(f"Not ready yet: {problem}")
             self._remind_at = now + REMINDER_S
+
+
+def plan_workers(settings: Settings, environment: Mapping[str, str], cores: int) -> Sequence[ChildProcess]:
+    """Return the worker, and another one for webhooks alone where it has a core to run on."""
+    if cores == 1:
+        return [ChildProcess("worker", ["worker"], environment)]
+    # Both show metrics, each on a port of its own.
+    port = settings.worker_metrics_port
+    more = {} if port is None else {PREFIX + "WORKER_METRICS_PORT": str(port + 1)}
+    return [
+        ChildProcess("worker", ["worker", "--webhooks", "off"], environment),
+        ChildProcess("webhooks", ["worker", "--webhooks", "only"], {**environment, **more}),
+    ]
 
 
 def answers(settings: Settings, path: str) -> bool:

@@ -1,8 +1,5 @@
 """The web process: sends each request to the API, the dashboard, the console or the simulator."""
 
-import asyncio
-import os
-import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
@@ -11,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
-import structlog
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -22,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from structlog.contextvars import bind_contextvars
 
-from tumira import VERSION, server
+from tumira import server
 from tumira.api.app import Api, request_id
 from tumira.api.docs.openapi import document
 from tumira.api.docs.pages import DocsPages, SimulatedNumber
@@ -31,7 +27,6 @@ from tumira.console.app import Console
 from tumira.content.classifier import classify
 from tumira.core import metrics
 from tumira.core.database_errors import UNAVAILABLE
-from tumira.core.loops import forever
 from tumira.core.settings import KEEP_WEEKS, Settings
 from tumira.core.settings.payments import Payments
 from tumira.core.settings.seller import NO_SELLER, Seller
@@ -44,9 +39,8 @@ from tumira.html.page import asset_route
 from tumira.identity.code_rules import CodeLimits
 from tumira.identity.passwords import HashingBusyError
 from tumira.operations.metrics_page import Scrape
-from tumira.postgres import migrate, nodes
 from tumira.postgres.pool import PLANNED_ONCE, Database
-from tumira.runtime import is_ready, known_problems
+from tumira.runtime import heartbeat, is_ready, known_problems
 from tumira.simulator.handsets import directory_in
 from tumira.simulator.numbers import OUTCOMES
 from tumira.simulator.pages import SimulatorPages
@@ -59,11 +53,8 @@ NO_PAYMENTS: Final = Payments()
 FACES: Final = frozenset(
     {"dashboard", "operator", "hooks", "simulator", "docs", "metrics", "healthz", "readyz"}
 )
-TEST_NUMBERS: Final = [SimulatedNumber(one.ending, one.what_happens, one.status) for one in OUTCOMES]
 HEARTBEAT_S: Final = 30
-FORGET_S: Final = 2
-
-_log: Final = structlog.get_logger()
+TEST_NUMBERS: Final = [SimulatedNumber(one.ending, one.what_happens, one.status) for one in OUTCOMES]
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -158,7 +149,7 @@ class Web:
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         async with (
-            heartbeat(self._database),
+            heartbeat(self._database, "web", HEARTBEAT_S),
             self._simulator.cleanup.running() if self._simulator else nullcontext(),
         ):
             yield
@@ -216,28 +207,6 @@ _OPTIONS: Final = Response(status_code=204, headers={"Allow": "GET, HEAD, POST, 
 
 async def _alive(_request: Request) -> Response:
     return JSONResponse({"status": "alive"})
-
-
-@asynccontextmanager
-async def heartbeat(database: Database, every_s: float = HEARTBEAT_S) -> AsyncIterator[str]:
-    """List this process on the console's system page; nothing depends on it, so nothing waits for it."""
-    node = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-
-    async def beat() -> None:
-        async with database.connection() as connection:
-            await nodes.beat(connection, node, VERSION, migrate.last_step())
-
-    beating = asyncio.create_task(forever("send a heartbeat", beat, every_s, node=node))
-    try:
-        yield node
-    finally:
-        beating.cancel()
-        await asyncio.gather(beating, return_exceptions=True)
-        try:
-            async with asyncio.timeout(FORGET_S), database.connection() as connection:
-                await nodes.forget(connection, node)
-        except (*UNAVAILABLE, asyncpg.PostgresError) as error:
-            _log.warning("could not remove the heartbeat", node=node, error=repr(error))
 
 
 async def run_web(

@@ -1,10 +1,12 @@
-"""The worker process: delivery, webhooks, mails, uploads, top-ups and maintenance."""
+"""The worker process: delivery, webhooks, mails, uploads, top-ups and maintenance, or webhooks alone."""
 
 import asyncio
 import os
 import secrets
 import socket
 import ssl
+from contextlib import nullcontext
+from enum import StrEnum
 from typing import Final
 
 from tumira.core.dns import Resolver
@@ -18,6 +20,7 @@ from tumira.mail.worker import MailWorker
 from tumira.operations.maintenance import run_maintenance
 from tumira.operations.metrics_server import show_metrics
 from tumira.postgres.pool import Database
+from tumira.runtime import heartbeat
 from tumira.topups.providers.registry import open_providers
 from tumira.topups.usdt.watcher import ChainWatcher
 from tumira.topups.worker import TopUpWorker
@@ -26,11 +29,22 @@ from tumira.webhooks.http_client import default_tls
 from tumira.webhooks.worker import WebhookWorker
 
 NO_PAYMENTS: Final = Payments()
+# Alerts expect to hear of a worker at least every 30 seconds.
+HEARTBEAT_S: Final = 5
+
+
+class WebhookWork(StrEnum):
+    """Whether a worker sends webhooks, and whether it does anything else."""
+
+    ON = "on"
+    OFF = "off"
+    ONLY = "only"
 
 
 async def run_worker(
     database: Database,
     *,
+    webhooks: WebhookWork = WebhookWork.ON,
     timing: SmppTimeouts = DEFAULT_TIMEOUTS,
     webhooks_allow_private: bool = False,
     smtp: Smtp | None = None,
@@ -47,21 +61,26 @@ async def run_worker(
     async with (
         show_metrics(*metrics_at),
         tracing(traces, "worker") as tracer,
+        # The supervisor sends the heartbeat of a worker with carriers.
+        heartbeat(database, "webhooks", HEARTBEAT_S) if webhooks is WebhookWork.ONLY else nullcontext(),
         asyncio.TaskGroup() as group,
     ):
+        if webhooks is not WebhookWork.OFF:
+            notifier = WebhookWorker(
+                database,
+                name,
+                allow_private=webhooks_allow_private,
+                resolve=Resolver(),
+                tls=tls or default_tls(),
+                clock=database.clock.now,
+                tracer=tracer,
+            )
+            group.create_task(notifier.run())
+        if webhooks is WebhookWork.ONLY:
+            return
         group.create_task(run_maintenance(database, keep_weeks))
         group.create_task(run_uploader(database))
         group.create_task(Supervisor(database, name, timing, tracer).run())
-        notifier = WebhookWorker(
-            database,
-            name,
-            allow_private=webhooks_allow_private,
-            resolve=Resolver(),
-            tls=tls or default_tls(),
-            clock=database.clock.now,
-            tracer=tracer,
-        )
-        group.create_task(notifier.run())
         if smtp is not None:
             group.create_task(MailWorker(database, smtp).run())
         # Also with nobody to ask: what was started while there was somebody has to end.

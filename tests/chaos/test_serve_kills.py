@@ -17,12 +17,21 @@ import httpx
 import pytest
 
 from tests.support.postgres.embedded import wait_for
-from tests.support.processes.programs import Node, Process, descendants, new_home, running, tumira
+from tests.support.processes.programs import (
+    WORKERS,
+    Node,
+    Process,
+    descendants,
+    new_home,
+    part_of,
+    running,
+    tumira,
+)
 from tests.support.processes.service import NO_TLS
 
-PARTS: Final = ("web", "worker", "simulator", "postgres")
+PARTS: Final = ("web", *WORKERS, "simulator", "postgres")
 # Everything that `serve` starts, in the order in which it first appears on a new machine.
-APPEARING: Final = ("initdb", "postgres", "psql", "simulator", "web", "worker")
+APPEARING: Final = ("initdb", "postgres", "psql", "simulator", *WORKERS[1:], "web", "worker")
 KILLS_EVERY_S: Final = 4.0
 BACK_WITHIN_S: Final = 15.0
 PROBE_EVERY_S: Final = 0.1
@@ -40,7 +49,7 @@ def name_of(process: Process) -> str:
     if program == "postgres":
         # What initdb starts takes no connections.
         return "initdb" if {"--boot", "--single", "--check", "-V"} & set(words) else "postgres"
-    return next((name for name in PARTS if name in words), program)
+    return part_of(words) or program
 
 
 def processes_of(node: Node) -> dict[str, list[Process]]:

@@ -28,6 +28,9 @@ from tumira.webhooks import endpoints, manage
 # What a courier may have under way, and what it may have done without writing that down.
 UNDER_WAY_MAX: Final = 16
 UNRECORDED_MAX: Final = 500
+# How the workers of a node share the work: as `serve` starts them, and as two that do everything.
+APART: Final = ("off", "only")
+TOGETHER: Final = ("on", "on")
 # Less than the lease after which another worker would look.
 SOON_S: Final = 9.0
 
@@ -67,22 +70,24 @@ class Scene:
 
 
 @asynccontextmanager
-async def open_scene(url: str, workers: int) -> AsyncIterator[Scene]:
+async def open_scene(url: str, workers: Sequence[str]) -> AsyncIterator[Scene]:
     with open_directory("tumira-kills-") as directory, ExitStack() as stack:
         async with run_smsc() as smsc, open_engine(url) as engine, open_hooks(url) as hooks:
             await engine.add_carrier("main", smsc.port)
             async with run_receiver(slowly) as receiver:
                 added = [await hooks.add(receiver.url_as("127.0.0.1", f"/{number}")) for number in range(3)]
                 running = [
-                    stack.enter_context(ended_at_last(_start(directory, number, url)))
-                    for number in range(workers)
+                    stack.enter_context(
+                        ended_at_last(_start(directory / f"worker-{number}.log", url, webhooks))
+                    )
+                    for number, webhooks in enumerate(workers)
                 ]
                 yield Scene(engine, hooks, receiver, added, running)
 
 
-def _start(directory: Path, number: int, url: str) -> WorkerProcess:
+def _start(log: Path, url: str, webhooks: str) -> WorkerProcess:
     settings: dict[str, Any] = {"database_url": url, "webhooks_allow_private": 1}
-    return WorkerProcess(directory / f"worker-{number}.log", **settings)
+    return WorkerProcess(log, webhooks=webhooks, **settings)
 
 
 async def patiently(what: Callable[[], Awaitable[object]]) -> None:
@@ -96,7 +101,7 @@ async def patiently(what: Callable[[], Awaitable[object]]) -> None:
     raise AssertionError("the database does not come back")
 
 
-async def run_kills(url: str, seed: int, steps: list[str], events: int, workers: int) -> None:
+async def run_kills(url: str, seed: int, steps: list[str], events: int, workers: Sequence[str]) -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)
     async with open_scene(url, workers) as scene:
@@ -152,16 +157,19 @@ async def is_idle(hooks: Hooks, added: Added) -> bool:
 
 
 async def test_kills_and_cut_connections_lose_no_event(database_url: str) -> None:
-    await run_kills(database_url, 1, ["kill_worker", "cut_database"], 300, workers=2)
+    await run_kills(database_url, 1, ["kill_worker", "cut_database"], 300, APART)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-async def test_minutes_of_kills_and_cut_connections_lose_no_event(database_url: str) -> None:
+@pytest.mark.parametrize("workers", [APART, TOGETHER], ids=["apart", "together"])
+async def test_minutes_of_kills_and_cut_connections_lose_no_event(
+    database_url: str, workers: Sequence[str]
+) -> None:
     seed = int(os.environ.get("CHAOS_SEED", "2"))
     chance = random.Random(seed)
     steps = [chance.choice(["kill_worker", "cut_database"]) for _ in range(30)]
-    await run_kills(database_url, seed, steps, 1000, workers=2)
+    await run_kills(database_url, seed, steps, 1000, workers)
 
 
 # What happens in one unlucky moment.

@@ -7,6 +7,7 @@ from typing import Final
 
 import asyncpg
 import httpx
+import pytest
 
 from tests.support.console.operators import ACTOR, walk
 from tests.support.identity.customers import words
@@ -21,8 +22,9 @@ from tumira.operations.audit import runs
 from tumira.operations.audit.checks import CHECKS
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_maintenance, run_task
 from tumira.postgres.migrate import known
+from tumira.postgres.nodes import NodeRole
 from tumira.postgres.pool import KEY_LOOKUPS, Database
-from tumira.web import heartbeat
+from tumira.runtime import heartbeat
 
 SYSTEM: Final = "/operator/system"
 CHANGES: Final = "/operator/changes"
@@ -57,9 +59,12 @@ def test_version_database_and_steps_are_shown(service: Service, admin: httpx.Cli
     service.sql("DELETE FROM workers")
 
 
-def test_a_web_process_says_that_it_lives_until_it_ends(service: Service, admin: httpx.Client) -> None:
+@pytest.mark.parametrize(("role", "title"), [("web", "Web processes"), ("webhooks", "Webhook processes")])
+def test_a_process_without_carriers_says_that_it_lives_until_it_ends(
+    service: Service, admin: httpx.Client, role: NodeRole, title: str
+) -> None:
     async def live(database: Database) -> tuple[str, str]:
-        async with heartbeat(database, every_s=0.01) as node:
+        async with heartbeat(database, role, every_s=0.01) as node:
             for _ in range(WAIT_TRIES):
                 async with database.connection() as connection:
                     beat = "SELECT seen_at > started_at FROM nodes WHERE id = $1"
@@ -69,12 +74,12 @@ def test_a_web_process_says_that_it_lives_until_it_ends(service: Service, admin:
             return node, await asyncio.to_thread(shown, admin)
 
     async def live_without_a_database() -> None:
-        async with heartbeat(Database("postgresql://nobody@127.0.0.1:1/nothing"), every_s=0.01):
+        async with heartbeat(Database("postgresql://nobody@127.0.0.1:1/nothing"), "web", every_s=0.01):
             await asyncio.sleep(0)
 
     service.sql("INSERT INTO nodes (id, version, seen_at) VALUES ('gone', '0', now() - interval '2 days')")
     node, page = service.run(live)
-    assert re.search(rf"{node} {VERSION} .*? Running", page)
+    assert re.search(rf"{title} [^:]*{node} {VERSION} .*? Running", page)
     assert not service.sql("SELECT FROM nodes WHERE id = ANY($1)", [node, "gone"])
     complete(live_without_a_database())
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, quote, urlsplit
@@ -23,12 +24,14 @@ from tests.support.postgres.embedded import wait_for
 from tests.support.processes.callers import Callers
 from tests.support.processes.programs import (
     STOP_S,
+    WORKERS,
     Node,
     Process,
     descendants,
     finish,
     new_home,
     one_line,
+    part_of,
     read_terminal,
     running,
     start,
@@ -36,6 +39,7 @@ from tests.support.processes.programs import (
     wait_until_gone,
 )
 from tests.support.processes.service import Service, run_web
+from tests.support.topups.servers import listening
 from tumira.core.errors import OPERATOR_EXIT_CODE
 from tumira.serve import STOP_S as PART_STOP_S
 
@@ -58,7 +62,7 @@ def home() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Node]:
-    with new_home() as path, running(path) as node:
+    with new_home() as path, running(path, webhooks_allow_private=1) as node:
         yield node
 
 
@@ -115,6 +119,43 @@ def test_a_newcomer_is_welcomed_and_sends_a_first_message(shared: Node) -> None:
     assert status == "202", body
     assert json.loads(body)["accepted"] == 2
     assert calls_counted(shared) == counted + 1
+
+
+def is_complete(node: Node, key: str, batch_id: str) -> bool:
+    answer = httpx.get(
+        f"{node.base}/api/v1/batches/{batch_id}", headers={"Authorization": f"Bearer {key}"}, trust_env=False
+    )
+    return bool(answer.json()["data"]["status"] == "completed")
+
+
+@pytest.mark.skipif(len(WORKERS) == 1, reason="one core")
+def test_webhooks_are_sent_by_a_process_of_their_own(shared: Node) -> None:
+    told: list[str] = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            told.append(json.loads(self.rfile.read(int(self.headers["content-length"])))["type"])
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_arguments: object) -> None:
+            """Write nothing."""
+
+    made = demo(shared)
+    part = shared.part("webhooks")
+    assert part is not None
+    with listening(Receiver) as port:
+        words = ("--account", made["account_id"], "--url", f"http://127.0.0.1:{port}/")
+        added = tumira("webhook", "add", *words, "--events", "message.delivered", **shared.settings)
+        assert added.returncode == 0, added.stderr
+        os.kill(part.pid, signal.SIGSTOP)
+        try:
+            batch_id = send(shared, made["key"])
+            wait_for(lambda: is_complete(shared, made["key"], batch_id))
+            assert told == []
+        finally:
+            os.kill(part.pid, signal.SIGCONT)
+        wait_for(lambda: told == ["message.delivered"])
 
 
 @pytest.mark.long
@@ -242,20 +283,21 @@ def test_what_is_killed_is_started_again_ctrl_c_stops_everything_and_nothing_is_
     os.close(theirs)
     node.wait_until_ready()
     key = demo(node)["key"]
-    for name in ("web", "worker"):
+    parts = ("web", *WORKERS)
+    for name in parts:
         kill(node, name)
         node.wait_for_words(f"{name} ended with code -9; starting it again.")
         wait_for(partial(node.part, name))
     wait_for(lambda: node.status("/readyz") == 200)
     batch_id = send(node, key)
-    others = [node.part(name) for name in ("web", "worker")]
+    others = [node.part(name) for name in parts]
     ready = node.said().count("Tumira is ready again.")
     kill(node, "postgres")
     node.wait_for_words("Tumira is ready again.", count=ready + 1)
     assert has_batch(node, key, batch_id)
-    assert [node.part(name) for name in ("web", "worker")] == others
-    parts = descendants(node.process.pid)
-    assert {"web", "worker"} <= {word for part in parts for word in part.words}
+    assert [node.part(name) for name in parts] == others
+    running_parts = descendants(node.process.pid)
+    assert {*parts} <= {part_of(part.words) for part in running_parts}
 
     began = time.monotonic()
     os.write(ours, b"\x03")
@@ -267,7 +309,7 @@ def test_what_is_killed_is_started_again_ctrl_c_stops_everything_and_nothing_is_
     assert node.said().endswith("Stopped.\n")
     assert read_terminal(ours) == "^C"
     os.close(ours)
-    assert [part.words for part in parts if part.lives] == []
+    assert [part.words for part in running_parts if part.lives] == []
 
     with running(home) as again:
         assert has_batch(again, key, batch_id)

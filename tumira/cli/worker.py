@@ -18,13 +18,20 @@ from tumira.core.settings import Settings
 from tumira.core.shutdown import Stopping
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.runtime import configure_logging, open_database, wait_until_prepared
-from tumira.worker import run_worker
+from tumira.worker import WebhookWork, run_worker
 
 
 @click.command()
 @quiet_option
+@click.option(
+    "--webhooks",
+    type=click.Choice([one.value for one in WebhookWork]),
+    default=WebhookWork.ON.value,
+    show_default=True,
+    help="Send webhooks too, leave them to another worker, or do nothing else.",
+)
 @node_command
-def worker(*, quiet: bool) -> None:
+def worker(*, quiet: bool, webhooks: str) -> None:
     """Run the worker alone: it hands messages over, takes receipts, sends webhooks and mails, takes money."""
     settings = load_settings()
     configure_logging(settings.log_level)
@@ -33,14 +40,21 @@ def worker(*, quiet: bool) -> None:
     with until_stopped() as stopping, open_database(settings, tell, stopping.heed) as url:
         wait_until_prepared("worker", url, tell, stopping)
         say = partial(say_started, "The worker", {"status": "started"}, quiet=quiet)
-        uvloop.run(_worker(settings, url, stopping, say))
+        uvloop.run(_worker(settings, url, WebhookWork(webhooks), stopping, say))
 
 
-async def _worker(settings: Settings, url: str, stopping: Stopping, say_started: Callable[[], None]) -> None:
+async def _worker(
+    settings: Settings,
+    url: str,
+    webhooks: WebhookWork,
+    stopping: Stopping,
+    say_started: Callable[[], None],
+) -> None:
     database = Database(url, settings=KEY_LOOKUPS)
     say_started()
     work = run_worker(
         database,
+        webhooks=webhooks,
         webhooks_allow_private=settings.webhooks_allow_private,
         smtp=settings.smtp,
         payments=settings.payments,

@@ -130,7 +130,8 @@ SELECT extract(epoch FROM clock_timestamp() - coalesce(last.finished_at, made.at
 SQL_OTHERS: Final = Statement("""
 SELECT (SELECT count(*) FROM ledger_proofs WHERE broken_at IS NOT NULL) AS ledgers_broken,
        (SELECT count(*) FROM workers WHERE seen_at > clock_timestamp() - interval '10 seconds') AS workers,
-       (SELECT count(*) FROM nodes WHERE seen_at > clock_timestamp() - interval '2 minutes') AS web_nodes,
+       (SELECT count(*) FROM nodes
+         WHERE role = 'web' AND seen_at > clock_timestamp() - interval '2 minutes') AS web_nodes,
        (SELECT extract(epoch FROM clock_timestamp() - max(looked_at))::float8 FROM usdt_cursors) AS usdt_s,
        pg_database_size(current_database()) AS size
 """)

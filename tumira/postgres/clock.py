@@ -18,8 +18,8 @@ async def read_now(connection: Connection) -> datetime:
 class Clock:
     """The database's time as a process knows it without asking.
 
-    It is read with every new connection and with every heartbeat of a worker. In between, time goes on by the
-    monotonic clock, so the clock of this machine does not matter, nor that it is set.
+    It is read with every new connection and with every heartbeat. In between, time goes on by the monotonic
+    clock, so the clock of this machine does not matter, nor that it is set.
     """
 
     def __init__(self) -> None:

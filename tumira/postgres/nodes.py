@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 
 from tumira.core.ids import AccountId
 from tumira.postgres.connection import Connection
@@ -28,6 +28,9 @@ async def lacks_standby(connection: Connection) -> bool:
 
 OLDER_MAX: Final = 200
 
+# A worker with carriers is none of these: its heartbeat also keeps its binds.
+NodeRole = Literal["web", "webhooks"]
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -42,21 +45,24 @@ class Node:
 
 _LIST: Final = """
 SELECT id, version, started_at, seen_at, seen_at < clock_timestamp() - %(late)s::interval
-  FROM {table}
+  FROM {rows}
  ORDER BY id
  LIMIT %(count_max)s
 """
-SQL_LIST_WORKERS: Final = Statement(_LIST.format(table="workers"))
-SQL_LIST_WEB: Final = Statement(_LIST.format(table="nodes"))
+SQL_LIST_WORKERS: Final = Statement(_LIST.format(rows="workers"))
+SQL_LIST_ROLE: Final = Statement(_LIST.format(rows="nodes WHERE role = %(role)s"))
 
 
 async def list_workers(connection: Connection, late: timedelta, count_max: int) -> Sequence[Node]:
     return [Node(*row) for row in await SQL_LIST_WORKERS.rows(connection, late=late, count_max=count_max)]
 
 
-async def list_web(connection: Connection, late: timedelta, count_max: int) -> Sequence[Node]:
-    """Return the web processes that were seen in the last day."""
-    return [Node(*row) for row in await SQL_LIST_WEB.rows(connection, late=late, count_max=count_max)]
+async def list_role(
+    connection: Connection, role: NodeRole, late: timedelta, count_max: int
+) -> Sequence[Node]:
+    """Return the processes of a role that were seen in the last day."""
+    rows = await SQL_LIST_ROLE.rows(connection, role=role, late=late, count_max=count_max)
+    return [Node(*row) for row in rows]
 
 
 # Who was not heard of for three beats of a web process has ended.
@@ -82,15 +88,17 @@ SQL_BEAT: Final = Statement("""
 WITH gone AS (
     DELETE FROM nodes WHERE seen_at < clock_timestamp() - interval '1 day' AND id <> %(node)s
 )
-INSERT INTO nodes (id, version, last_step)
-VALUES (%(node)s, %(version)s, %(last_step)s)
+INSERT INTO nodes (id, role, version, last_step)
+VALUES (%(node)s, %(role)s, %(version)s, %(last_step)s)
     ON CONFLICT (id) DO UPDATE SET seen_at = clock_timestamp()
 """)
 
 
-async def beat(connection: Connection, node: str, version: str, last_step: int) -> None:
-    """Record the heartbeat of a web process, and the last migration that it knows."""
-    await SQL_BEAT.rows(connection, node=node, version=version, last_step=last_step)
+async def beat(
+    connection: Connection, node: str, version: str, last_step: int, role: NodeRole = "web"
+) -> None:
+    """Record the heartbeat of a process without carriers, and the last migration that it knows."""
+    await SQL_BEAT.rows(connection, node=node, role=role, version=version, last_step=last_step)
 
 
 SQL_FORGET: Final = Statement("DELETE FROM nodes WHERE id = %(node)s")

@@ -44,10 +44,10 @@ def until(what: Callable[[], object], why: str | Callable[[], str], wait_s: floa
 
 
 class NodeProcess:
-    """A `tumira web` or `tumira worker` of its own; `prefix` is a command that runs another."""
+    """A `tumira web` or `tumira worker` of its own, with options; `prefix` is a command that runs another."""
 
-    def __init__(self, role: str, log: Path, prefix: Sequence[str] = (), **settings: Any) -> None:
-        self._role = role
+    def __init__(self, command: str, log: Path, prefix: Sequence[str] = (), **settings: Any) -> None:
+        self._words = [*command.split(), "--quiet"]
         self._settings = {"log_level": "warning"} | settings
         self._prefix = prefix
         self._log = log
@@ -55,9 +55,7 @@ class NodeProcess:
         self.start()
 
     def start(self) -> None:
-        self.process = start(
-            self._role, "--quiet", stdout=subprocess.DEVNULL, prefix=self._prefix, **self._settings
-        )
+        self.process = start(*self._words, stdout=subprocess.DEVNULL, prefix=self._prefix, **self._settings)
         # Read all the time, or it would wait for us at a full pipe.
         threading.Thread(target=self._keep, args=(self.process,), daemon=True).start()
 
@@ -90,8 +88,8 @@ class NodeProcess:
 
 
 class WorkerProcess(NodeProcess):
-    def __init__(self, log: Path, **settings: Any) -> None:
-        super().__init__("worker", log, **settings)
+    def __init__(self, log: Path, *, webhooks: str = "on", **settings: Any) -> None:
+        super().__init__(f"worker --webhooks {webhooks}", log, **settings)
 
 
 def children_of(process: Process) -> Sequence[Process]:

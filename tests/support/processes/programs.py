@@ -23,6 +23,8 @@ CHECKOUT: Final = Path(__file__).resolve().parents[3]
 TUMIRA: Final = (sys.executable, "-W", "error", "-m", "tumira")
 START_S: Final = 60
 STOP_S: Final = 60
+# The workers of a node; on one core the first sends the webhooks too.
+WORKERS: Final = ("worker", "webhooks") if len(os.sched_getaffinity(0)) > 1 else ("worker",)
 
 
 def environment(**settings: Any) -> dict[str, str]:
@@ -172,7 +174,14 @@ def _is(process: Process, name: str) -> bool:
     words = process.words
     if name == "postgres":
         return bool(words) and Path(words[0]).name == "postgres" and "-D" in words
-    return name in words and "tumira" in words
+    return "tumira" in words and name == part_of(words)
+
+
+def part_of(words: Sequence[str]) -> str | None:
+    """Return which process of a node runs this command, as `serve` names it."""
+    if "worker" in words:
+        return "webhooks" if "only" in words else "worker"
+    return next((name for name in ("web", "simulator") if name in words), None)
 
 
 @contextmanager

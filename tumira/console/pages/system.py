@@ -38,7 +38,7 @@ LEDGERS_SHOWN: Final = 20
 OPERATORS_MAX: Final = 200
 # A worker says every second that it lives, a web process twice a minute.
 WORKER_LATE: Final = timedelta(seconds=10)
-WEB_LATE: Final = timedelta(seconds=90)
+NODE_LATE: Final = timedelta(seconds=90)
 
 DONE: Final = {
     "asked": mark("Audit requested. A worker starts it within seconds; it may take minutes."),
@@ -84,7 +84,8 @@ async def show_system(session: OperatorSession, given: tuple[str, str] | None = 
             "is_current": await migrate.is_current(connection),
             "weeks": await partitions.weeks_left(connection),
             "workers": await system.list_workers(connection, WORKER_LATE, NODES_MAX),
-            "web": await system.list_web(connection, WEB_LATE, NODES_MAX),
+            "web": await system.list_role(connection, "web", NODE_LATE, NODES_MAX),
+            "webhooks": await system.list_role(connection, "webhooks", NODE_LATE, NODES_MAX),
             "ledgers": await system.list_broken_ledgers(connection, LEDGERS_SHOWN),
             "operators": await operators.list_all(connection, OPERATORS_MAX),
         }
