@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.webhooks.calls import BODY, HEADERS, NAME, Names, calling, calling_tls, failure
+from tests.support.webhooks.calls import BODY, NAME, Names, calling, calling_tls, failure, post
 from tests.support.webhooks.receivers import WAIT_S, Authority, answer, deaf_port, run_receiver
 from tumira.core.dns import Resolver
 from tumira.webhooks.http_client import CallFailedError, Timeouts, WebhookClient, default_tls
@@ -69,8 +69,8 @@ async def test_a_name_that_moves_inside_after_its_first_call_is_refused_from_the
         )
         client.dialled = []
         # One connection is resolved once: both calls go where the first one was allowed to.
-        assert (await client.post(HEADERS, BODY)).status == 200
-        assert (await client.post(HEADERS, BODY)).status == 200
+        assert (await post(client, BODY)).status == 200
+        assert (await post(client, BODY)).status == 200
         assert names.asked == [(NAME, receiver.port)]
         await receiver.close_lines()
         assert await failure(client) == f"{NAME} resolves to an address that is not public."
@@ -85,14 +85,14 @@ async def test_an_address_in_place_of_a_name_is_judged_without_resolving_it() ->
     target = parse("https://127.0.0.1/", allow_private=True)
     client = WebhookClient(target, allow_private=False, resolve=names, tls=None)
     with pytest.raises(CallFailedError, match="is an address that is not public"):
-        await client.post(HEADERS, BODY)
+        await post(client, BODY)
     assert names.asked == []
 
 
 async def test_the_next_address_is_tried_when_one_refuses() -> None:
     names = Names(["127.0.0.2", "127.0.0.1"])
     async with run_receiver() as receiver, calling(receiver.url_as(NAME), names=names) as client:
-        assert (await client.post(HEADERS, BODY)).status == 200
+        assert (await post(client, BODY)).status == 200
 
 
 async def test_a_name_that_does_not_resolve_is_said_to_be_so() -> None:
@@ -118,7 +118,7 @@ async def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
         calling(receiver.url) as client,
     ):
         for _ in range(2):
-            assert (await client.post(HEADERS, BODY)).status == 307
+            assert (await post(client, BODY)).status == 307
     assert (other.connections, receiver.connections) == (0, 1)
 
 
@@ -126,7 +126,7 @@ async def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPat
     async with run_receiver() as proxy, run_receiver() as receiver, calling(receiver.url) as client:
         for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)
-        assert (await client.post(HEADERS, BODY)).status == 200
+        assert (await post(client, BODY)).status == 200
     assert proxy.connections == 0
 
 
@@ -136,7 +136,7 @@ async def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPat
 async def test_tls_asks_for_the_name_and_checks_the_certificate_against_it(authority: Authority) -> None:
     async with calling_tls(authority.issue(NAME), authority) as (receiver, client):
         for _ in range(3):
-            assert await client.post(HEADERS, BODY) == HttpResponse(200, None, b"thanks")
+            assert await post(client, BODY) == HttpResponse(200, None, b"thanks")
     assert receiver.names == [NAME]
     assert receiver.connections == 1
 

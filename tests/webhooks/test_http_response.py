@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.webhooks.calls import BODY, HEADERS, NAME, calling, calling_tls, failure
+from tests.support.webhooks.calls import BODY, NAME, calling, calling_tls, failure, post
 from tests.support.webhooks.receivers import (
     WAIT_S,
     Authority,
@@ -52,19 +52,19 @@ async def test_a_server_that_does_not_read_is_not_waited_for() -> None:
     with deaf_port() as port:
         async with calling(f"http://127.0.0.1:{port}/", timeouts=Timeouts(call_s=1)) as client:
             outcomes = await asyncio.gather(
-                *(client.post(HEADERS, b"x" * 65536) for _ in range(3)), return_exceptions=True
+                *(post(client, b"x" * 65536) for _ in range(3)), return_exceptions=True
             )
     assert {str(outcome) for outcome in outcomes} == {"No complete answer within 1 seconds."}
 
 
 async def test_of_ten_megabytes_the_status_counts_and_the_rest_is_cut(authority: Authority) -> None:
     async with run_receiver(huge) as receiver, calling(receiver.url) as client:
-        assert await client.post(HEADERS, BODY) == HttpResponse(200, None, b"x" * 1024)
+        assert await post(client, BODY) == HttpResponse(200, None, b"x" * 1024)
         await receiver.wait_open(0)
-        assert (await client.post(HEADERS, BODY)).status == 200
+        assert (await post(client, BODY)).status == 200
     assert receiver.connections == 2
     async with calling_tls(authority.issue(NAME), authority, huge) as (receiver, client):
-        assert await client.post(HEADERS, BODY) == HttpResponse(200, None, b"x" * 1024)
+        assert await post(client, BODY) == HttpResponse(200, None, b"x" * 1024)
         await receiver.wait_open(0)
 
 
@@ -79,7 +79,7 @@ async def test_of_ten_megabytes_the_status_counts_and_the_rest_is_cut(authority:
 )
 async def test_a_body_without_end_is_cut_however_it_is_framed(data: bytes) -> None:
     async with run_receiver(say(data)) as receiver, calling(receiver.url) as client:
-        assert (await client.post(HEADERS, BODY)).status == 200
+        assert (await post(client, BODY)).status == 200
         await receiver.wait_open(0)
 
 
@@ -169,7 +169,7 @@ def test_random_octets_end_in_an_answer_or_in_words(pieces: list[bytes]) -> None
         async with run_receiver(respond) as receiver, calling(receiver.url) as client:
             for _ in range(2):
                 with contextlib.suppress(CallFailedError):
-                    assert 200 <= (await client.post(HEADERS, BODY)).status <= 599
+                    assert 200 <= (await post(client, BODY)).status <= 599
 
     # A loop of its own: hypothesis calls a plain function, and the session's loop does not run meanwhile.
     asyncio.run(asyncio.wait_for(run(), WAIT_S))

@@ -299,9 +299,9 @@ async def test_what_a_wider_choice_of_events_would_take_is_not_passed_over_by_wh
 # What is recorded.
 
 
-async def record(hooks: Hooks, worker: str, *advances: EndpointResults) -> None:
+async def record(hooks: Hooks, worker: str, *advances: EndpointResults, is_repeated: bool = False) -> None:
     async with hooks.database.transaction() as connection:
-        await record_results(connection, worker, advances, hooks.clock())
+        await record_results(connection, worker, advances, hooks.clock(), is_repeated=is_repeated)
 
 
 async def one_failed(hooks: Hooks, added: Added) -> EndpointResults:
@@ -321,7 +321,7 @@ async def test_what_was_recorded_without_our_hearing_of_it_can_be_recorded_again
     # The line broke at the commit: a worker cannot know, and writes the same once more until it hears.
     advance = await one_failed(hooks, endpoint)
     await record(hooks, ONE, advance)
-    await record(hooks, ONE, advance)
+    await record(hooks, ONE, advance, is_repeated=True)
     assert len(await hooks.attempts(endpoint)) == 1
     assert await hooks.waiting(endpoint) == Backlog(1, 0, 0)
 

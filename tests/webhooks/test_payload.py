@@ -1,12 +1,12 @@
 """Payloads: the same bytes on every attempt, whatever happened to the message since."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from tumira.api.schemas import write_message
 from tumira.core.ids import (

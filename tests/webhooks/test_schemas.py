@@ -3,12 +3,12 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from scripts.generate_docs import DOCS
 from tests.api.test_docs_pages import render

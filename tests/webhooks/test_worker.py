@@ -32,6 +32,7 @@ from tumira.identity.manage_accounts import limit
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.simulator.smsc import run_smsc
 from tumira.webhooks import worker as webhook_worker
+from tumira.webhooks.delivery import UNRECORDED_MAX
 from tumira.webhooks.http_client import Timeouts, WebhookClient
 from tumira.webhooks.retries import Backlog
 from tumira.worker import run_worker
@@ -307,6 +308,24 @@ async def test_an_endpoint_that_hangs_is_left_with_one_event_and_holds_up_nobody
         later = [request.at for request in slow.requests[6:]]
         assert all(two - one > 0.4 for one, two in itertools.pairwise(later))
         assert (await hooks.waiting(endpoint)).behind > 250
+
+
+async def test_while_results_cannot_be_written_a_worker_waits_and_lives(hooks: Hooks) -> None:
+    async with run_receiver() as receiver, run_receiver() as quick, open_hooks(hooks.database.url) as others:
+        endpoint = await hooks.add(receiver.url)
+        beside = await others.add(quick.url)
+        await hooks.add_events(UNRECORDED_MAX + 40)
+        async with hooks.database.transaction() as connection:
+            await connection.execute("LOCK TABLE webhook_attempts IN SHARE MODE")
+            hooks.start_worker()
+            await receiver.wait(requests=UNRECORDED_MAX)
+            # There is more to read, which has to wait; events of others do not.
+            await hooks.add_events()
+            await others.add_events()
+            await quick.wait(requests=1)
+        await hooks.until_idle(endpoint)
+        await hooks.until_idle(beside)
+        assert set(ids_of(receiver.requests).values()) == {1}
 
 
 async def test_when_private_addresses_are_forbidden_nothing_is_called_and_each_attempt_says_why(

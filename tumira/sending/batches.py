@@ -1,11 +1,12 @@
 """Accepted batches and messages, and the erasure of their texts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
 from uuid import UUID
+
+from msgspec import Struct
 
 from tumira.accounts.store import SYSTEM
 from tumira.core.ids import AccountId, BatchId, MessageId, UploadId, first_id, message_bounds
@@ -19,8 +20,7 @@ MESSAGES_MAX: Final = RECIPIENTS_MAX
 HIGHEST_ID: Final = UUID(int=(1 << 128) - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     id: BatchId
     status: str
     channel: str
@@ -41,8 +41,7 @@ BATCH_COLUMNS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BatchDetails(Batch):
+class BatchDetails(Batch, frozen=True):
     """A batch with its text, which is None once erased."""
 
     body: str | None
@@ -52,8 +51,7 @@ class BatchDetails(Batch):
     has_places: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     id: MessageId
     recipient: str
     country: str

@@ -65,8 +65,7 @@ class Search:
     before: UUID = HIGHEST
 
 
-@dataclass(frozen=True, slots=True)
-class FoundBatch(Batch):
+class FoundBatch(Batch, frozen=True):
     """A batch with the first words of its text, and its message to the searched number, if there was one."""
 
     # None once the text is erased.
@@ -198,7 +197,7 @@ def _fitting(wanted: Search) -> Mapping[str, Any]:
 
 def _found(row: asyncpg.Record, sent: SentMessage | None) -> FoundBatch:
     return FoundBatch(
-        **{name: row[name] for name in Batch.__slots__},
+        **{name: row[name] for name in Batch.__struct_fields__},
         words=row["words"],
         message_id=None if sent is None else sent.id,
         message_status=None if sent is None else sent.status,

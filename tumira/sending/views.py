@@ -171,7 +171,8 @@ def view_batch(batch: Batch) -> BatchSummary:
 
 def write_time(at: datetime) -> str:
     """Write a time in UTC, with milliseconds and offset."""
-    return at.astimezone(UTC).isoformat(timespec="milliseconds")
+    # By place and not by name, which takes twice as long.
+    return at.astimezone(UTC).isoformat("T", "milliseconds")
 
 
 def write_time_or_none(at: datetime | None) -> str | None:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tumira.core.ids import AccountId, EndpointId, EventId
 from tumira.postgres.columns import columns
@@ -30,7 +30,13 @@ class Attempt(Struct, frozen=True, gc=False):
     next_at: datetime | None
 
 
-SQL_INSERT_ATTEMPTS: Final = Statement("""
+async def insert_attempts(connection: Connection, attempts: Sequence[Attempt]) -> None:
+    await connection.copy_records_to_table(
+        "webhook_attempts", records=map(structs.astuple, attempts), columns=Attempt.__struct_fields__
+    )
+
+
+SQL_INSERT_MISSING: Final = Statement("""
 INSERT INTO webhook_attempts (id, endpoint_id, event_id, sequence, type, number, at, duration_ms, status,
                               problem, answer, next_at)
 SELECT *
@@ -41,9 +47,9 @@ SELECT *
 """)
 
 
-async def insert_attempts(connection: Connection, attempts: Sequence[Attempt]) -> None:
+async def insert_missing_attempts(connection: Connection, attempts: Sequence[Attempt]) -> None:
     """Insert attempts, leaving out those that an earlier transaction has inserted already."""
-    await SQL_INSERT_ATTEMPTS.rows(connection, **columns(Attempt, attempts))
+    await SQL_INSERT_MISSING.rows(connection, **columns(Attempt, attempts))
 
 
 LOWEST: Final = UUID(int=0)

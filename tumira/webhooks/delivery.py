@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from datetime import datetime
 from typing import Final
 
 import structlog
@@ -13,7 +14,7 @@ from tumira.postgres.pool import Database
 from tumira.webhooks.endpoints import Endpoint
 from tumira.webhooks.http_client import WebhookClient
 from tumira.webhooks.reader import EventReader, PendingEvent
-from tumira.webhooks.results import EndpointResults, ResultKeeper
+from tumira.webhooks.results import EndpointResults, ResultKeeper, SendResult
 from tumira.webhooks.sender import Clock, EventSender
 
 # With fewer events left the next page is read.
@@ -46,10 +47,10 @@ class EndpointDelivery:
         self._report = report
         self._loop = asyncio.get_running_loop()
         self._reader = EventReader(endpoint)
-        self._sender = EventSender(endpoint, client, clock, tracer)
+        self._sender = EventSender(endpoint, client, clock, tracer, self._on_result)
         self._results = ResultKeeper(endpoint, self._reader)
         self._backlog: deque[PendingEvent] = deque()
-        self._in_flight: set[asyncio.Task[None]] = set()
+        self._in_flight = 0
         self._all_recorded = asyncio.Event()
         self._all_recorded.set()
         # Whether a cursor moved and the worker does not know yet.
@@ -81,10 +82,9 @@ class EndpointDelivery:
                 await self._sleep()
             self._backlog.clear()
             while self._in_flight:
-                await asyncio.wait(self._in_flight)
+                self._woken.clear()
+                await self._woken.wait()
         finally:
-            for task in self._in_flight:
-                task.cancel()
             self._sender.close()
 
     def take_results(self) -> EndpointResults:
@@ -107,14 +107,19 @@ class EndpointDelivery:
     @property
     def _is_over(self) -> bool:
         results = self._results
-        return (
-            self._closing or results.disabled_for is not None or results.health.is_backing_off(self._clock())
-        )
+        if self._closing or results.disabled_for is not None:
+            return True
+        backoff_until = results.health.backoff_until
+        return backoff_until is not None and self._clock() < backoff_until
+
+    @property
+    def _may_read(self) -> bool:
+        is_low = len(self._backlog) < BACKLOG_LOW and self._results.unrecorded < UNRECORDED_MAX
+        return self._must_read and is_low
 
     async def _step(self) -> None:
         try:
-            is_low = len(self._backlog) < BACKLOG_LOW and self._results.unrecorded < UNRECORDED_MAX
-            if self._must_read and is_low:
+            if self._may_read:
                 self._must_read = False
                 await self._read()
             self._begin()
@@ -142,30 +147,33 @@ class EndpointDelivery:
 
     def _begin(self) -> None:
         """Send as many events as the endpoint's concurrency allows."""
-        while (
-            self._backlog
-            and len(self._in_flight) < self._results.concurrency
-            and self._results.unrecorded < UNRECORDED_MAX
-            and not self._is_over
-        ):
-            task = self._loop.create_task(self._deliver(self._backlog.popleft()))
-            self._in_flight.add(task)
-            task.add_done_callback(self._on_done)
-        if len(self._backlog) < BACKLOG_LOW and self._must_read:
+        try:
+            while (
+                self._backlog
+                and self._in_flight < self._results.concurrency
+                and self._results.unrecorded < UNRECORDED_MAX
+                and not self._is_over
+            ):
+                self._sender.send(self._backlog.popleft())
+                self._in_flight += 1
+        except Exception as error:  # noqa: BLE001 - our own mistake and not the endpoint's
+            self._give_up(error)
+        if self._may_read:
             self._woken.set()
 
-    async def _deliver(self, pending: PendingEvent) -> None:
-        result = await self._sender.send(pending)
-        self._results.add(pending, result, self._clock())
-        self._all_recorded.clear()
-        self._report()
-
-    def _on_done(self, task: "asyncio.Task[None]") -> None:
-        self._in_flight.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            # Our own mistake and not the endpoint's. The event is not done: the next lease holder reads it.
-            _log.error("webhook delivery crashed", endpoint=self.endpoint.url, exc_info=task.exception())
-            self._closing = True
+    def _on_result(self, pending: PendingEvent, result: SendResult, now: datetime) -> None:
+        self._in_flight -= 1
+        try:
+            self._results.add(pending, result, now)
+            self._all_recorded.clear()
+            self._report()
+        except Exception as error:  # noqa: BLE001 - as above
+            self._give_up(error)
         self._begin()
         if not self._in_flight:
             self._woken.set()
+
+    def _give_up(self, error: Exception) -> None:
+        """End after a fault of ours; the event is not done, and the next lease holder reads it."""
+        _log.error("webhook delivery crashed", endpoint=self.endpoint.url, exc_info=error)
+        self.close()

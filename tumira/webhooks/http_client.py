@@ -9,29 +9,26 @@ the response at most one read of the socket beyond 64 KiB is read, and 1 KiB is 
 
 import asyncio
 import functools
-import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
+
+from msgspec import Struct
 
 from tumira.core.dns import Resolve
 from tumira.core.urls import is_ip_address
 from tumira.webhooks.addresses import is_public
-from tumira.webhooks.http_response import HttpResponse, ResponseReader
+from tumira.webhooks.http_response import CLOSED_EARLY, HttpResponse, ResponseReader
 from tumira.webhooks.url import Target
 
-# The result of a call: a response, the words about its failure, or None if a kept connection was closed.
-_Outcome = HttpResponse | str | None
+# The result of a call: a response, or the words about its failure.
+Outcome = HttpResponse | str
+OnOutcome = Callable[[Outcome], None]
 
 _REQUEST_BODY_MAX: Final = 64 * 1024
 _IDLE_MAX: Final = 64
 _ADDRESSES_MAX: Final = 8
-
-# RFC 9110, section 5.1: a name is a token. The headers that frame the request are set here only.
-_HEADER_NAME: Final = re.compile(
-    r"(?!(?:host|connection|content-length|transfer-encoding)\Z)[a-z0-9!#$%&'*+.^_`|~-]{1,64}", re.IGNORECASE
-)
 
 _NOT_TRUSTED: Final = "The certificate of {host} comes from an authority that is not trusted."
 _INCOMPLETE: Final = "The certificate of {host} comes without those that join it to a trusted authority."
@@ -87,43 +84,36 @@ def default_tls() -> ssl.SSLContext:
 _shared_tls: Final = functools.cache(default_tls)
 
 
+class _Call(Struct):
+    """A request that waits for its response."""
+
+    request: bytes
+    deadline: float
+    done: OnOutcome
+
+
 class _Connection(asyncio.Protocol):
-    """One connection, which carries one call at a time.
+    """One connection, which carries one call at a time."""
 
-    An outcome is always a result of the future, never an exception: asyncio would log an exception as lost if
-    the caller is cancelled in that moment.
-    """
-
-    def __init__(self, client: "WebhookClient", loop: asyncio.AbstractEventLoop, timeout_words: str) -> None:
+    def __init__(self, client: "WebhookClient", loop: asyncio.AbstractEventLoop) -> None:
         self.made_at = self.idle_since = loop.time()
         self._client = client
         self._loop = loop
-        self._timeout_words = timeout_words
         self._transport: asyncio.Transport | None = None
         self._is_reused = False
-        # All three are set during a call, and only then.
-        self._future: asyncio.Future[_Outcome] | None = None
-        self._reader: ResponseReader | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    async def call(self, request: bytes, deadline: float) -> _Outcome:
-        transport = self._transport
-        assert self._future is None
-        assert transport is not None
-        if transport.is_closing():
-            return None if self._is_reused else ResponseReader().finish()
-        future: asyncio.Future[_Outcome] = self._loop.create_future()
-        self._future = future
+        # Set during a call, and only then.
+        self._call: _Call | None = None
         self._reader = ResponseReader()
-        self._timer = self._loop.call_at(deadline, self._on_timeout)
-        transport.write(request)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            # If the outcome came first, the connection may serve another call already.
-            if future.cancelled():
-                self._conclude(None, at_once=True)
-            raise
+
+    @property
+    def is_closing(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    def begin(self, call: _Call) -> None:
+        assert self._call is None
+        assert self._transport is not None
+        self._call = call
+        self._transport.write(call.request)
 
     def end(self, *, at_once: bool = False) -> None:
         transport = self._transport
@@ -134,20 +124,50 @@ class _Connection(asyncio.Protocol):
         else:
             transport.close()
 
+    def conclude(self, outcome: Outcome | None) -> None:
+        """End the call, and keep the connection if it can carry another one.
+
+        Without an outcome the other end had closed a kept connection, and the call gets a new one.
+        """
+        call, transport = self._call, self._transport
+        if call is None or transport is None:
+            return
+        self._call = None
+        self._client.forget_call(self)
+        # A response may come before the request was read; the rest of the request would still be on its way.
+        is_free = not transport.is_closing() and not transport.get_write_buffer_size()
+        if isinstance(outcome, HttpResponse) and self._reader.can_reuse and is_free:
+            self._is_reused = True
+            self.idle_since = self._loop.time()
+            self._reader.restart()
+            self._client.put_back(self)
+        else:
+            self._reader.stop()
+            self.end(at_once=not isinstance(outcome, HttpResponse))
+        if outcome is None:
+            self._client.call_anew(call)
+        else:
+            call.done(outcome)
+
+    def abort(self) -> None:
+        """End the connection; the caller is not told."""
+        self._call = None
+        self.end(at_once=True)
+
     # Called by the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._reader is None:
+        if self._call is None:
             # No request was sent, so these bytes must not be read as the response to the next one.
             self._client.forget(self)
             self.end(at_once=True)
             return
         outcome = self._reader.feed(data)
         if outcome is not None:
-            self._conclude(outcome)
+            self.conclude(outcome)
 
     def eof_received(self) -> None:
         """Do not use the connection again; returning None closes it."""
@@ -155,34 +175,9 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the reason does not matter.
         self._client.forget(self)
-        if self._reader is None:
-            return
         is_stale = self._is_reused and not self._reader.received
         outcome = self._reader.finish()
-        self._conclude(None if is_stale else outcome)
-
-    def _on_timeout(self) -> None:
-        self._conclude(self._timeout_words, at_once=True)
-
-    def _conclude(self, outcome: _Outcome, *, at_once: bool = False) -> None:
-        """Set the outcome, and keep the connection if it can carry another call."""
-        future, reader, timer, transport = self._future, self._reader, self._timer, self._transport
-        # A call that is cancelled in the same turn of the loop in which its outcome came concludes twice.
-        if future is None or reader is None or timer is None or transport is None:
-            return
-        self._future = self._reader = self._timer = None
-        timer.cancel()
-        reader.stop()
-        if not future.done():
-            future.set_result(outcome)
-        # A response may come before the request was read; the rest of the request would still be on its way.
-        is_free = not transport.is_closing() and not transport.get_write_buffer_size()
-        if isinstance(outcome, HttpResponse) and reader.can_reuse and is_free:
-            self._is_reused = True
-            self.idle_since = self._loop.time()
-            self._client.put_back(self)
-        else:
-            self.end(at_once=at_once or not isinstance(outcome, HttpResponse))
+        self.conclude(None if is_stale else outcome)
 
 
 class WebhookClient:
@@ -212,26 +207,31 @@ class WebhookClient:
             "content-type: application/json\r\n"
             "accept: */*\r\n"
         )
+        self._loop = asyncio.get_running_loop()
         # The connection used last is at the end, and is used first again; the others may grow old.
         self._idle: list[_Connection] = []
         self._sweeping: asyncio.TimerHandle | None = None
+        # The connections with a call, and the deadline of each. One timer is set to the earliest of them: a
+        # timer for each call costs more than looking through a few connections now and then.
+        self._calls: dict[_Connection, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._opening: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def post(self, headers: Sequence[tuple[str, str]], body: bytes) -> HttpResponse:
-        """Call the endpoint; raises CallFailedError when there is no response, whatever the reason."""
-        request = self._write(headers, body)
-        deadline = asyncio.get_running_loop().time() + self._timeouts.call_s
-        outcome: _Outcome = None
-        if self._idle:
-            outcome = await self._idle.pop().call(request, deadline)
-        # None: there was no connection, or the other end had closed it meanwhile. If the other end had read
-        # the request before, it gets it twice, and every receiver must be ready for that.
-        if outcome is None:
-            connection = await self._open(deadline)
-            outcome = await connection.call(request, deadline)
-        if isinstance(outcome, HttpResponse):
-            return outcome
-        raise CallFailedError(outcome)
+    def post(self, event_id: str, at_s: int, signature: str, body: bytes, done: OnOutcome) -> None:
+        """Post an event; `done` gets the response, or why there is none, after this has returned."""
+        assert len(body) <= _REQUEST_BODY_MAX
+        head = (
+            f"{self._head}webhook-id: {event_id}\r\nwebhook-timestamp: {at_s}\r\n"
+            f"webhook-signature: {signature}\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        call = _Call(head.encode("ascii") + body, self._loop.time() + self._timeouts.call_s, done)
+        connection = self._idle.pop() if self._idle else None
+        if connection is None or connection.is_closing:
+            self.call_anew(call)
+        else:
+            self._begin(connection, call)
 
     def close(self) -> None:
         """Close the idle connections now, and each of the others after its call."""
@@ -242,16 +242,31 @@ class WebhookClient:
         while self._idle:
             self._idle.pop().end()
 
-    def _write(self, headers: Sequence[tuple[str, str]], body: bytes) -> bytes:
-        assert len(body) <= _REQUEST_BODY_MAX
-        lines = [self._head]
-        for name, value in headers:
-            # A line end in a value would begin another header.
-            if not (_is_header_name(name) and value.isascii() and value.isprintable()):
-                raise ValueError(f"the header {name!r} may not be sent, or not with such a value")
-            lines.append(f"{name}: {value}\r\n")
-        lines.append(f"content-length: {len(body)}\r\n\r\n")
-        return "".join(lines).encode("ascii") + body
+    def abort(self) -> None:
+        """Close all connections now; no outcome is reported any more."""
+        self.close()
+        for task in self._opening:
+            task.cancel()
+        while self._calls:
+            self._calls.popitem()[0].abort()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # Called by connections.
+
+    def call_anew(self, call: _Call) -> None:
+        """Make a call on a new connection.
+
+        There was none, or the other end had closed it meanwhile. If the other end had read the request
+        before, it gets it twice, and every receiver must be ready for that.
+        """
+        task = self._loop.create_task(self._call_on_new(call))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    def forget_call(self, connection: _Connection) -> None:
+        self._calls.pop(connection, None)
 
     def put_back(self, connection: _Connection) -> None:
         """Keep a connection for the next call, unless it is old or there are enough."""
@@ -262,21 +277,51 @@ class WebhookClient:
             return
         self._idle.append(connection)
         if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_at(now + self._timeouts.idle_s, self._sweep)
+            self._sweeping = self._loop.call_at(now + self._timeouts.idle_s, self._sweep)
 
     def forget(self, connection: _Connection) -> None:
         if connection in self._idle:
             self._idle.remove(connection)
 
+    async def _call_on_new(self, call: _Call) -> None:
+        try:
+            connection = await self._open(call.deadline)
+        except CallFailedError as error:
+            call.done(str(error))
+        else:
+            if connection.is_closing:
+                call.done(CLOSED_EARLY)
+            else:
+                self._begin(connection, call)
+
+    def _begin(self, connection: _Connection, call: _Call) -> None:
+        self._calls[connection] = call.deadline
+        if self._timer is None or call.deadline < self._timer_at:
+            self._set_timer(call.deadline)
+        connection.begin(call)
+
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_at(at, self._end_overdue)
+
+    def _end_overdue(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        for connection in [one for one, deadline in self._calls.items() if deadline <= now]:
+            connection.conclude(self._timeout_words)
+        if self._calls:
+            self._set_timer(min(self._calls.values()))
+
     def _sweep(self) -> None:
         """Close the connections that were idle too long, which are first in the list."""
-        loop = asyncio.get_running_loop()
         self._sweeping = None
-        idle_before = loop.time() - self._timeouts.idle_s
+        idle_before = self._loop.time() - self._timeouts.idle_s
         while self._idle and self._idle[0].idle_since <= idle_before:
             self._idle.pop(0).end()
         if self._idle:
-            self._sweeping = loop.call_at(self._idle[0].idle_since + self._timeouts.idle_s, self._sweep)
+            self._sweeping = self._loop.call_at(self._idle[0].idle_since + self._timeouts.idle_s, self._sweep)
 
     async def _open(self, deadline: float) -> _Connection:
         loop = asyncio.get_running_loop()
@@ -307,7 +352,7 @@ class WebhookClient:
         loop = asyncio.get_running_loop()
         secured = self._tls is not None
         _, connection = await loop.create_connection(
-            lambda: _Connection(self, loop, self._timeout_words),
+            lambda: _Connection(self, loop),
             address,
             self._target.port,
             ssl=self._tls,
@@ -316,11 +361,6 @@ class WebhookClient:
             ssl_shutdown_timeout=self._timeouts.close_s if secured else None,
         )
         return connection
-
-
-@functools.lru_cache(64)
-def _is_header_name(name: str) -> bool:
-    return _HEADER_NAME.fullmatch(name) is not None
 
 
 async def resolve_public(

@@ -20,6 +20,7 @@ _STATUS_FINAL: Final = 200
 _STATUS_MAX: Final = 599
 _SUCCESS: Final = range(200, 300)
 
+CLOSED_EARLY: Final = "The connection was closed before an answer came."
 _NOT_HTTP: Final = "The answer is not valid HTTP/1.1."
 _HEAD_TOO_LARGE: Final = "The headers of the answer are too large."
 
@@ -37,12 +38,17 @@ def is_success(status: int | None) -> bool:
 
 
 class ResponseReader:
-    """Reads the response to one request; a string in its place says why there is none.
+    """Reads the responses of one connection; a string in place of a response says why there is none.
 
-    `can_reuse` tells, once there is a response, whether the connection may carry another request.
+    `can_reuse` tells, once there is a response, whether the connection may carry another request. If so,
+    `restart` comes before the next response.
     """
 
     def __init__(self) -> None:
+        self.restart()
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+
+    def restart(self) -> None:
         self.received = 0
         self.can_reuse = False
         self._head_size = 0
@@ -55,7 +61,6 @@ class ResponseReader:
         self._start = b""
         self._is_complete = False
         self._problem: str | None = None
-        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> HttpResponse | str | None:
         """Read more bytes; returns None while the response is incomplete."""
@@ -65,10 +70,7 @@ class ResponseReader:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._note_not_http()
-        outcome = self._result()
-        if outcome is not None:
-            self.stop()
-        return outcome
+        return self._result()
 
     def finish(self) -> HttpResponse | str:
         """Return the result when the connection has ended."""
@@ -78,7 +80,7 @@ class ResponseReader:
             return self._response()
         if self.received:
             return "The connection was closed before the answer was complete."
-        return "The connection was closed before an answer came."
+        return CLOSED_EARLY
 
     def stop(self) -> None:
         """Drop the parser: it and the reader refer to each other, and would wait for garbage collection."""

@@ -174,11 +174,16 @@ def _printable(start: bytes) -> str:
 
 
 async def record_results(
-    connection: Connection, worker: str, results: Sequence[EndpointResults], now: datetime
+    connection: Connection,
+    worker: str,
+    results: Sequence[EndpointResults],
+    now: datetime,
+    *,
+    is_repeated: bool = False,
 ) -> None:
     """Write the results of some endpoints, in the caller's transaction; removed endpoints are left out.
 
-    An earlier transaction may have written the same results already.
+    If it is repeated, an earlier transaction may have written the same results already.
     """
     existing = await leases.lock_endpoints(connection, sorted(one.progress.endpoint_id for one in results))
     kept = [one for one in results if one.progress.endpoint_id in existing]
@@ -186,7 +191,8 @@ async def record_results(
         return
     made = [attempt for one in kept for attempt in one.made]
     if made:
-        await attempts.insert_attempts(connection, [one.attempt for one in made])
+        insert = attempts.insert_missing_attempts if is_repeated else attempts.insert_attempts
+        await insert(connection, [one.attempt for one in made])
         await _write_retries(connection, made)
     recovered = [one.progress.endpoint_id for one in kept if one.has_recovered]
     if recovered:

@@ -3,7 +3,6 @@
 import binascii
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from hashlib import sha256
 from hmac import digest
 from typing import Final
 
@@ -26,4 +25,4 @@ def read_secret(text: str) -> bytes:
 def sign(secrets: Sequence[bytes], event_id: str, at_s: int, body: bytes) -> str:
     """Return the value of `webhook-signature`: one signature for each secret."""
     signed = b"%s.%d.%s" % (event_id.encode(), at_s, body)
-    return " ".join("v1," + b64encode(digest(secret, signed, sha256)).decode() for secret in secrets)
+    return " ".join(["v1," + b64encode(digest(secret, signed, "sha256")).decode() for secret in secrets])

@@ -37,7 +37,7 @@ DELIVERIES_MAX: Final = 500
 DRAIN_S: Final = 5.0
 PAUSE_S: Final = 0.2
 # Writing few results costs nearly as much as writing many, and no caller waits for it.
-GATHER_S: Final = 0.02
+GATHER_S: Final = 0.05
 
 _log: Final = structlog.get_logger()
 
@@ -184,12 +184,17 @@ class WebhookWorker:
                 delivery.on_recorded(results)
 
     async def _record(self, results: Sequence[EndpointResults]) -> None:
+        is_repeated = False
         while True:
             try:
                 connection = await self._line.begin()
-                await record_results(connection, self._worker, results, self._clock())
+                await record_results(
+                    connection, self._worker, results, self._clock(), is_repeated=is_repeated
+                )
                 await self._line.end()
             except Exception as error:  # noqa: BLE001 - written when the database is back
+                # The commit may have succeeded.
+                is_repeated = True
                 await self._line.roll_back(error)
                 log_failure("could not write webhook results yet", error)
                 await asyncio.sleep(PAUSE_S)

@@ -1,5 +1,6 @@
 """Calls of webhooks as tests make them: to the loopback, by names that only the test resolves."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from ssl import SSLContext
@@ -7,10 +8,13 @@ from ssl import SSLContext
 import pytest
 
 from tests.support.webhooks.receivers import Authority, Receiver, Responder, ok, run_receiver
-from tumira.webhooks.http_client import CallFailedError, Timeouts, WebhookClient, default_tls
+from tumira.webhooks.http_client import CallFailedError, Outcome, Timeouts, WebhookClient, default_tls
+from tumira.webhooks.http_response import HttpResponse
 from tumira.webhooks.url import parse
 
-HEADERS = [("webhook-id", "evt_1"), ("webhook-timestamp", "1794708000"), ("webhook-signature", "v1,abc=")]
+EVENT_ID = "evt_1"
+AT_S = 1794708000
+SIGNATURE = "v1,abc="
 BODY = b'{"type":"message.delivered"}'
 NAME = "hooks.example.com"
 
@@ -64,9 +68,19 @@ async def calling_tls(
         yield receiver, client
 
 
+async def post(client: WebhookClient, body: bytes) -> HttpResponse:
+    """Post a body and return the response; raises CallFailedError if there is none."""
+    outcomes: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    client.post(EVENT_ID, AT_S, SIGNATURE, body, outcomes.set_result)
+    outcome = await outcomes
+    if isinstance(outcome, str):
+        raise CallFailedError(outcome)
+    return outcome
+
+
 async def failure(client: WebhookClient) -> str:
     with pytest.raises(CallFailedError) as caught:
-        await client.post(HEADERS, BODY)
+        await post(client, BODY)
     words = str(caught.value)
     assert words.endswith(".")
     assert "127.0.0.1" not in words

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from tumira.api.docs.examples import ACCEPTED_AT, BATCH, DELIVERED
 from tumira.core.ids import EVENT, AccountId, EventId, new_id, read_id
