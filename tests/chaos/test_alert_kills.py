@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.chaos.test_upload_kills import kill
-from tests.support.chaos.mortal import KILLED, fork_and_die
+from tests.support.chaos.mortal import KILLED, Mortal, fork_and_die
 from tests.support.chaos.node import Reader, audit, until
 from tests.support.delivery.engine import open_engine
 from tests.support.delivery.settling import REFUND_ALL, WORKER, World
@@ -75,7 +75,9 @@ async def new_owner(url: str) -> Caller:
     return caller
 
 
-async def send(url: str, caller: Caller) -> None:
+async def send(url: str, caller: Caller, mortal: Mortal | None = None) -> None:
+    if mortal is not None:
+        mortal.is_counting = True
     async with open_batchers(url, 1) as batchers:
         answer = await batchers.batchers[0].ask(send_call(caller, idempotency_key="alert-test"))
         assert isinstance(answer, Answered)
@@ -115,7 +117,9 @@ async def lose(world: World) -> Sequence[Reported]:
     return [world.reported(one, "UNDELIV") for one in claimed]
 
 
-async def record(url: str, reported: Sequence[Reported]) -> None:
+async def record(url: str, reported: Sequence[Reported], mortal: Mortal | None = None) -> None:
+    if mortal is not None:
+        mortal.is_counting = True
     async with opened(url) as database, database.transaction() as connection:
         await settle(connection, reported, worker=WORKER, refunded=REFUND_ALL)
 

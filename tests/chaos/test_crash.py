@@ -6,18 +6,20 @@ from typing import Final
 
 import pytest
 
-from tests.support.chaos.mortal import KILLED, fork_and_die
+from tests.support.chaos.mortal import KILLED, Mortal, fork_and_die
 from tests.support.processes.service import Caller, new_caller
-from tests.support.sending.batchers import broken_promises, open_batchers, send_call
+from tests.support.sending.batchers import broken_promises, open_batchers, send_call, warm_up
 from tumira.accounts import store as accounts
 from tumira.sending.types import Answered
 
 STEPS_MAX: Final = 80
 
 
-async def _send(url: str, caller: Caller, recipients: int) -> None:
+async def _send(url: str, caller: Caller, idle: Caller, recipients: int, mortal: Mortal) -> None:
     numbers = [f"+2637712{number:05}" for number in range(recipients)]
     async with open_batchers(url, 1) as batchers:
+        await warm_up(batchers.batchers[0], idle)
+        mortal.is_counting = True
         answer = await batchers.batchers[0].ask(send_call(caller, numbers, idempotency_key="crash-test"))
         assert isinstance(answer, Answered)
 
@@ -35,9 +37,10 @@ def test_an_accept_that_dies_at_any_step_leaves_all_or_nothing(
     database_url: str, recipients: int, cost: str, stride: int
 ) -> None:
     died = 0
+    idle = asyncio.run(new_caller(database_url, rate=100_000))
     for step in range(1, STEPS_MAX, stride):
         caller = asyncio.run(new_caller(database_url))
-        code = fork_and_die(step, partial(_send, database_url, caller, recipients))
+        code = fork_and_die(step, partial(_send, database_url, caller, idle, recipients))
         assert code in {0, KILLED}
         died += code != 0
         asyncio.run(_check_after(database_url, caller, recipients, cost))

@@ -19,7 +19,14 @@ from tests.support.postgres.embedded import quick_directory
 from tests.support.postgres.standby import Pair, run_pair
 from tests.support.processes.service import NO_TLS, Caller, Service, new_caller
 from tests.support.processes.watched import watch_simulator, watch_web, watch_worker
-from tests.support.sending.batchers import Batchers, broken_promises, open_batchers, read_call, send_call
+from tests.support.sending.batchers import (
+    Batchers,
+    broken_promises,
+    open_batchers,
+    read_call,
+    send_call,
+    warm_up,
+)
 from tumira.core.errors import ServiceUnavailable
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.operations.metrics_page import Scrape
@@ -87,6 +94,7 @@ async def spent(batchers: Batchers, caller: Caller) -> Decimal:
 async def batcher_on(pair: Pair) -> AsyncIterator[tuple[Batchers, Caller]]:
     caller = await new_caller(pair.url)
     async with open_batchers(pair.url, 1) as batchers:
+        await warm_up(batchers.batchers[0], await new_caller(pair.url))
         assert isinstance(await batchers.batchers[0].ask(read_call(caller)), Admitted)
         yield batchers, caller
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import Final
 
 import asyncpg
@@ -20,8 +21,19 @@ LINE_TIMEOUT_S: Final = 10.0
 PART_S: Final = 5.0
 
 
-# Writes a record that nobody reads: a transaction that wrote nothing would not wait for the standby.
+# Writes a record that nobody reads: a transaction that wrote nothing would not wait for the disk or standby.
 SQL_WRITE_NOTHING: Final = Statement("SELECT pg_logical_emit_message(true, 'tumira', '')")
+
+SQL_SERVER_STARTED: Final = Statement("SELECT pg_postmaster_start_time()")
+
+
+async def write_nothing(connection: Connection) -> None:
+    """Make the commit of this transaction wait for the disk and the standby, although nothing was written.
+
+    All that it saw is then as safe as our own commits, because the log is one sequence. What it saw may be a
+    commit that did not wait for the disk, or one whose wait for the standby was cancelled.
+    """
+    await SQL_WRITE_NOTHING.value(connection)
 
 
 class PinnedConnection:
@@ -40,18 +52,30 @@ class PinnedConnection:
         self._watcher = SyncCommitWatcher()
         self._begun = False
         self._parting: set[asyncio.Task[None]] = set()
+        # When the server of this connection was started; no two servers share it.
+        self.server_started: datetime | None = None
 
-    async def begin(self) -> Connection:
-        """Begin a transaction; the caller commits it, or rolls it back."""
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None and not self._connection.is_closed()
+
+    async def open(self) -> Connection:
+        """Connect, unless the connection is open."""
         if self._connection is None or self._connection.is_closed():
+            self._begun = False
             self._connection = await self._database.connect(self._settings, timeout_s=self._timeout_s)
             self._watcher = SyncCommitWatcher()
             self._connection.add_log_listener(self._watcher.on_notice)
-            self._begun = False
-        if not self._begun:
-            await self._connection.execute("BEGIN")
-        self._begun = False
+            self.server_started = await SQL_SERVER_STARTED.value(self._connection)
         return self._connection
+
+    async def begin(self) -> Connection:
+        """Begin a transaction; the caller commits it, or rolls it back."""
+        connection = await self.open()
+        if not self._begun:
+            await connection.execute("BEGIN")
+        self._begun = False
+        return connection
 
     async def begin_ahead(self) -> None:
         """Begin a transaction now that is used in a moment; until then it holds nothing."""
@@ -76,15 +100,20 @@ class PinnedConnection:
         self._watcher.check()
 
     async def end_sure(self) -> None:
-        """End a transaction that only read, once all that it saw is as safe as our own commits.
+        """End a transaction that only read, once all that it saw is as safe as our own commits."""
+        assert self._connection is not None
+        await write_nothing(self._connection)
+        await self.end()
 
-        A commit whose wait for the standby was cancelled is visible to everybody, and is not on the standby.
-        Commits reach it in their order, so a later commit of ours that it has proves that it has the others
-        too.
+    async def flush(self) -> None:
+        """Return when every commit that this server reported before is on disk, and on the standby.
+
+        It commits a record of its own. The connection must be open since before those commits: a server that
+        crashed and came back, or took over, may not have them.
         """
         assert self._connection is not None
-        await SQL_WRITE_NOTHING.value(self._connection)
-        await self.end()
+        await write_nothing(self._connection)
+        self._watcher.check()
 
     async def let_go(self) -> None:
         """Roll back a transaction that was begun ahead and is not needed soon."""
@@ -99,7 +128,7 @@ class PinnedConnection:
         """
         lost = is_unavailable(error) and not is_partition_missing(error)
         if lost or self._connection is None:
-            self._part()
+            self.part()
             return
         try:
             await self._connection.execute("ROLLBACK")
@@ -107,12 +136,13 @@ class PinnedConnection:
             self.terminate()
 
     def terminate(self) -> None:
+        """Close the connection without waiting for anything."""
         self._begun = False
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
 
-    def _part(self) -> None:
+    def part(self) -> None:
         """Give up the connection, after asking the server to cancel its statement.
 
         It would otherwise wait for its standby as long as that is away, one connection for every attempt.
@@ -123,12 +153,6 @@ class PinnedConnection:
             task = asyncio.create_task(_close(connection))
             self._parting.add(task)
             task.add_done_callback(self._parting.discard)
-
-
-async def make_sure(database: Database) -> None:
-    """Wait until all that was read so far is as safe as our own commits; see `PinnedConnection.end_sure`."""
-    async with database.transaction() as connection:
-        await SQL_WRITE_NOTHING.value(connection)
 
 
 async def _close(connection: "asyncpg.Connection[asyncpg.Record]") -> None:

@@ -8,7 +8,9 @@ No call waits for others: a lone call is a group of one. No call delays or fails
 - when the connection breaks, or the commit takes five seconds because the server or its standby is silent,
   the group's calls are answered 503 and the next group opens a new connection.
 
-A repeated answer waits for the standby as the first one did, because that wait may have been cut short.
+No account stays locked while the disk works: a group commits without waiting, the next one begins, and the
+flusher makes the log durable behind them. Only then are the sends of the group answered, also repeated
+answers, because what they repeat may not be durable yet. Without the flusher a group waits for the disk.
 """
 
 import asyncio
@@ -16,14 +18,16 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import structlog
 
 from tumira.core.database_errors import is_partition_missing, is_unavailable
 from tumira.core.errors import InternalError, Refusal, ServiceUnavailable
+from tumira.postgres.flusher import Flusher
 from tumira.postgres.notify import Waker
-from tumira.postgres.pinned_connection import PinnedConnection, make_sure
+from tumira.postgres.pinned_connection import PinnedConnection
 from tumira.postgres.pool import BUSY, Database
 from tumira.sending.admit import Rules, admit_alone, admit_unlocked
 from tumira.sending.decide import SMALL_SEND_MAX
@@ -71,6 +75,7 @@ class Batcher:
         self._asked = 0
         self._arrived = asyncio.Event()
         self._connection = PinnedConnection(database, GIVE_UP_S)
+        self._flusher = Flusher(database, GIVE_UP_S)
         self._waker = Waker(database)
         self._loop: asyncio.Task[None] | None = None
         self._alone: set[asyncio.Task[None]] = set()
@@ -112,6 +117,7 @@ class Batcher:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
         self._connection.terminate()
+        self._flusher.close()
         self._waker.close()
 
     async def _run(self) -> None:
@@ -160,7 +166,7 @@ class Batcher:
 
     async def _admit(self, group: Sequence[_Waiting]) -> None:
         try:
-            decisions = await self._transact(group)
+            decisions, ticket = await self._transact(group)
         except Exception as error:  # noqa: BLE001 - every call is answered
             await self._connection.roll_back(error)
             # Calls that write nothing succeed without a partition.
@@ -179,15 +185,20 @@ class Batcher:
                 await self._admit(group[:middle])
                 await self._admit(group[middle:])
             return
-        self._hand_out(group, decisions)
+        self._hand_out(group, decisions, ticket)
         if all(decision is None for decision in decisions):
             # Every account is locked by another transaction: give it time to finish.
             await asyncio.sleep(PAUSE_S)
 
-    def _hand_out(self, group: Sequence[_Waiting], decisions: Sequence[Decision | None]) -> None:
+    def _hand_out(
+        self, group: Sequence[_Waiting], decisions: Sequence[Decision | None], ticket: int | None
+    ) -> None:
         now = asyncio.get_running_loop().time()
+        sends: list[tuple[_Waiting, Answered]] = []
         for waiting, decision in zip(group, decisions, strict=True):
-            if decision is not None:
+            if isinstance(decision, Answered) and ticket is not None:
+                sends.append((waiting, decision))
+            elif decision is not None:
                 self._resolve(waiting, decision)
             elif now - waiting.since > GIVE_UP_S:
                 self._resolve(waiting, Refused(ServiceUnavailable(retry_after_s=1), None))
@@ -197,18 +208,29 @@ class Batcher:
                 # At the end of the queue: calls of one locked account must not fill every group.
                 self._waiting.append(waiting)
                 self._arrived.set()
+        if ticket is not None:
+            self._flusher.call_when_durable(ticket, partial(self._answer, sends))
 
-    async def _transact(self, group: Sequence[_Waiting]) -> Sequence[Decision | None]:
+    def _answer(self, sends: Sequence[tuple[_Waiting, Answered]], error: Exception | None) -> None:
+        """Answer sends that are durable, or refuse them if that is not known."""
+        refused = None if error is None else Refused(_refusal(error, [waiting for waiting, _ in sends]), None)
+        for waiting, decision in sends:
+            self._resolve(waiting, refused or decision)
+
+    async def _transact(self, group: Sequence[_Waiting]) -> tuple[Sequence[Decision | None], int | None]:
+        """Decide and commit a group; with a ticket its sends are answered when the flusher says so."""
         connection = await self._connection.begin()
         decisions = await admit_unlocked(
             connection, self._rules, self._render, [waiting.call for waiting in group]
         )
         # A lost rate-limit entry does no harm: a group that accepted nothing need not wait for the disk.
-        durable = any(isinstance(decision, Answered) for decision in decisions)
-        await self._connection.commit(durable=durable)
-        if durable:
+        accepted = any(isinstance(decision, Answered) for decision in decisions)
+        ticket = self._flusher.cover(self._connection) if accepted else None
+        await self._connection.commit(durable=accepted and ticket is None)
+        if accepted:
+            # Before it is durable: a claim waits for the disk, and its commit follows this one in the log.
             self._waker.wake()
-        return decisions
+        return decisions, ticket
 
     async def _admit_alone(self, waiting: _Waiting) -> None:
         try:
@@ -225,8 +247,6 @@ class Batcher:
         try:
             async with asyncio.timeout(ALONE_S):
                 answer = await send_large(self._database, large, self._render)
-                if isinstance(answer, Answered) and answer.replayed:
-                    await make_sure(self._database)
         except Exception as error:  # noqa: BLE001 - as above
             answer = Refused(_refusal(error, [waiting]), large.quota)
         self._resolve(waiting, answer)

@@ -9,6 +9,7 @@ from typing import Final
 from tumira.accounts import store as accounts
 from tumira.core.errors import IdempotencyInProgress, Refusal
 from tumira.postgres.connection import Connection
+from tumira.postgres.pinned_connection import write_nothing
 from tumira.postgres.pool import BUSY, Database
 from tumira.sending import insert, lookups
 from tumira.sending.charge import Charges
@@ -25,9 +26,13 @@ async def send_large(database: Database, large: Large, render: Render) -> Answer
     """Write an admitted send in one transaction; all of it is on disk when this returns, or nothing."""
     try:
         async with database.transaction() as connection:
-            return await _send(connection, large, render)
-    except _AnsweredBeforeError as earlier:
-        return earlier.answer
+            try:
+                async with connection.transaction():
+                    return await _send(connection, large, render)
+            except _AnsweredBeforeError as earlier:
+                # What it repeats may not be durable yet.
+                await write_nothing(connection)
+                return earlier.answer
     except Refusal as refusal:
         return Refused(refusal, large.quota)
 

@@ -57,10 +57,10 @@ def _watch_database(mortal: Mortal) -> None:
         mortal.watch(asyncpg.Connection, name)
 
 
-def fork_and_die(step: int, work: Callable[[], Coroutine[Any, Any, None]]) -> int:
+def fork_and_die(step: int, work: Callable[[Mortal], Coroutine[Any, Any, None]]) -> int:
     """Do some work in a fork of this process that dies at its `step`-th word with the database.
 
-    Return its exit code: 0 if it came to an end first.
+    Words count once the work says so. Return its exit code: 0 if it came to an end first.
     """
     child = os.fork()
     if child == 0:
@@ -68,8 +68,7 @@ def fork_and_die(step: int, work: Callable[[], Coroutine[Any, Any, None]]) -> in
         try:
             mortal = Mortal(step)
             _watch_database(mortal)
-            mortal.is_counting = True
-            asyncio.run(work())
+            asyncio.run(work(mortal))
             code = 0
         finally:
             os._exit(code)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from tests.support.processes.service import Caller
 from tumira.accounts.api_keys import KeySecret, Scope
@@ -16,6 +17,8 @@ from tumira.postgres.pool import Database
 from tumira.pricing.quote import ValidRequest
 from tumira.sending.batcher import Batcher
 from tumira.sending.types import Call, Decision, IdempotencyKey, Send
+
+PATIENCE_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,13 @@ async def open_batchers(url: str, count: int) -> AsyncIterator[Batchers]:
     finally:
         await asyncio.gather(*(batcher.close() for batcher in batchers))
         await database.close()
+
+
+async def warm_up(batcher: Batcher, caller: Caller) -> None:
+    """Send until the batcher leaves the wait for the disk to its flusher."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not batcher._flusher.is_ready:
+            await batcher.ask(send_call(caller))
 
 
 def send_call(
