@@ -2,8 +2,9 @@
 
 import asyncio
 import re
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any, Final
@@ -13,7 +14,14 @@ import pytest
 
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import Caller, new_caller, run_web
-from tests.support.sending.batchers import Batchers, broken_promises, open_batchers, read_call, send_call
+from tests.support.sending.batchers import (
+    PATIENCE_S,
+    Batchers,
+    broken_promises,
+    open_batchers,
+    read_call,
+    send_call,
+)
 from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import Scope
 from tumira.core.errors import InsufficientBalance, RateLimited, ServiceUnavailable
@@ -24,22 +32,35 @@ from tumira.sending import insert, lookups
 from tumira.sending.types import Admitted, Answered, Call, Decision, Refused
 
 BATCHERS: Final = 8
-UNLOCKED: Final = Statement(accounts._HELD + "WHERE id = ANY(%(account_ids)s::uuid[]) ORDER BY id")
+LOCK: Final = "FOR NO KEY UPDATE"
 
 
 @pytest.fixture
 def without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the lock on the account's row away, and make every transaction read before another one writes."""
-    read = lookups.read
+    for name in ("read", "lock_and_read"):
+        monkeypatch.setattr(lookups, name, _then_dawdle(getattr(lookups, name)))
+    monkeypatch.setattr(
+        lookups, "SQL_LOCK_AND_READ", _changed(lookups.SQL_LOCK_AND_READ, f"{LOCK} SKIP LOCKED", "")
+    )
+    monkeypatch.setattr(accounts, "SQL_HOLD", _changed(accounts.SQL_HOLD, LOCK, ""))
 
+
+def _then_dawdle(read: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     async def read_and_dawdle(*arguments: Any) -> Any:
         found = await read(*arguments)
         await asyncio.sleep(0.3)
         return found
 
-    monkeypatch.setattr(lookups, "read", read_and_dawdle)
-    monkeypatch.setattr(accounts, "SQL_HOLD_FREE", UNLOCKED)
-    monkeypatch.setattr(accounts, "SQL_HOLD", Statement(accounts._HELD + "WHERE id = %(account_id)s"))
+    return read_and_dawdle
+
+
+def _changed(statement: Statement, old: str, new: str) -> Statement:
+    """Return the same statement with one piece of its text replaced."""
+    assert old in statement.text
+    changed = Statement(statement.text.replace(old, new, 1))
+    changed.names = statement.names
+    return changed
 
 
 def kinds(decisions: Sequence[Decision]) -> Counter[str]:
@@ -178,6 +199,52 @@ async def test_without_the_lock_more_calls_than_places_get_through(database_url:
     async with open_batchers(database_url, BATCHERS) as batchers:
         outcome = await race_for_places(batchers, database_url)
         assert outcome[Admitted.__name__] > 60
+
+
+async def lock_and_read_late(url: str, statement: Statement) -> tuple[int, int]:
+    """Accept a send after the statement has begun and before it locks the account.
+
+    Return how many accounts it locked, and how many answers of the send's Idempotency-Key it found.
+    """
+    caller = await new_caller(url)
+    late = _changed(
+        statement, "WHERE id = ANY", "WHERE (SELECT pg_advisory_lock_shared(7)) IS NOT NULL AND id = ANY"
+    )
+    async with (
+        open_batchers(url, 1) as batchers,
+        batchers.database.own_connection() as holder,
+        batchers.database.own_connection() as reader,
+        reader.transaction(),
+    ):
+        await holder.execute("SELECT pg_advisory_lock(7)")
+        ids = [caller.id]
+        reading = asyncio.create_task(
+            late.rows(
+                reader, caller_ids=ids, key_ids=[None], idempotency_keys=["changed-late"], account_ids=ids
+            )
+        )
+        deadline = time.monotonic() + PATIENCE_S
+        while not await holder.fetchval(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        ):
+            assert time.monotonic() < deadline, "the statement does not wait"
+            await asyncio.sleep(0.01)
+        sent = await batchers.batchers[0].ask(send_call(caller, idempotency_key="changed-late"))
+        assert isinstance(sent, Answered)
+        await holder.execute("SELECT pg_advisory_unlock(7)")
+        rows = await reading
+    return sum(row["id"] is not None for row in rows), sum(row["response"] is not None for row in rows)
+
+
+async def test_an_account_that_changed_since_the_statement_began_is_left_for_later(database_url: str) -> None:
+    assert await lock_and_read_late(database_url, lookups.SQL_LOCK_AND_READ) == (0, 0)
+
+
+async def test_twin_that_compares_no_versions_locks_the_account_and_misses_its_last_send(
+    database_url: str,
+) -> None:
+    unchecked = _changed(lookups.SQL_LOCK_AND_READ, "AND xmin = held.version", "")
+    assert await lock_and_read_late(database_url, unchecked) == (1, 0)
 
 
 async def test_the_audit_is_exact_under_traffic(database_url: str) -> None:

@@ -456,7 +456,8 @@ async def test_nine_at_once_make_no_key_too_many(
     monkeypatch.setattr(manage_keys, "KEYS_MAX", 3)
     monkeypatch.setattr(api_keys, "SQL_INSERT", SLOW_KEY)
     if not locked:
-        monkeypatch.setattr(accounts, "SQL_HOLD", Statement(accounts._HELD + "WHERE id = %(account_id)s"))
+        unlocked = Statement(f"SELECT {accounts.LOCKED} FROM accounts WHERE id = %(account_id)s")
+        monkeypatch.setattr(accounts, "SQL_HOLD", unlocked)
     owner = await open_with_password(database)
     made = await asyncio.gather(
         *(create_key(database, owner.account_id, "key", [Scope.SEND]) for _ in range(9)),

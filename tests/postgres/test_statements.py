@@ -19,7 +19,6 @@ import pytest_asyncio
 import tumira
 from tests.support.postgres.databases import clone
 from tumira.accounts import ledger, ledger_proofs
-from tumira.accounts.store import SQL_HOLD_FREE
 from tumira.core.days import LOCAL_TIME
 from tumira.core.ids import BatchId, first_id, message_bounds
 from tumira.delivery.store import queue, receipts, settlement
@@ -158,12 +157,10 @@ async def test_a_group_of_calls_is_looked_up_by_primary_keys(connection: Connect
     """)
     ids = await connection.fetchval("SELECT array_agg(id)::text FROM (SELECT id FROM accounts LIMIT 64)")
     keys = await connection.fetchval("SELECT array_agg(id)::text FROM (SELECT id FROM api_keys LIMIT 64)")
+    asked = {"caller_ids": ids, "key_ids": keys, "idempotency_keys": "{}", "account_ids": ids}
     for statement, values in (
-        (SQL_HOLD_FREE, {"account_ids": ids}),
-        (
-            lookups.SQL_READ,
-            {"caller_ids": ids, "key_ids": keys, "idempotency_keys": "{}", "account_ids": ids},
-        ),
+        (lookups.SQL_READ, asked),
+        (lookups.SQL_LOCK_AND_READ, asked),
         (insert.SQL_CHARGE, CHARGES | {"charged_ids": ids}),
     ):
         found = await plan(connection, statement, values)

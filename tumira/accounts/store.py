@@ -1,13 +1,12 @@
 """Accounts: their rows, limits and locks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
-import asyncpg
 from msgspec import Struct
 
 from tumira.accounts.rate_limit import CallWindow
@@ -43,37 +42,30 @@ class LockedAccount(Struct):
     fell_low: bool = False
 
 
-_HELD: Final = """
-SELECT call_times, call_counts, id, balance, rate_limit, daily_limit, call_limit, spent_on, spent_today,
-       unbilled_today, weight, (suspended_at IS NOT NULL OR closed_at IS NOT NULL) AS suspended, low_balance,
-       review_consent
-  FROM accounts
+# What `read_locked` reads, in this order.
+LOCKED: Final = """
+call_times, call_counts, id, balance, rate_limit, daily_limit, call_limit, spent_on, spent_today,
+unbilled_today, weight, (suspended_at IS NOT NULL OR closed_at IS NOT NULL) AS suspended, low_balance,
+review_consent
 """
 
-# In order of id, so that two groups never wait for each other in a circle. Whoever is locked elsewhere
-# is left out: nobody waits for somebody else's account.
-SQL_HOLD_FREE: Final = Statement(
-    _HELD + "WHERE id = ANY(%(account_ids)s::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"
-)
-
-SQL_HOLD: Final = Statement(_HELD + "WHERE id = %(account_id)s FOR NO KEY UPDATE")
-
-
-async def lock_free(
-    connection: Connection, account_ids: Sequence[AccountId]
-) -> dict[AccountId, LockedAccount]:
-    """Lock those of the accounts that are not locked elsewhere."""
-    return {row["id"]: _held(row) for row in await SQL_HOLD_FREE.rows(connection, account_ids=account_ids)}
+SQL_HOLD: Final = Statement(f"""
+SELECT {LOCKED}
+  FROM accounts
+ WHERE id = %(account_id)s
+   FOR NO KEY UPDATE
+""")  # noqa: S608 - the one value put in is a constant
 
 
 async def lock(connection: Connection, account_id: AccountId) -> LockedAccount:
     """Lock one account, waiting for it as long as the transaction's lock timeout allows."""
     row = await SQL_HOLD.row(connection, account_id=account_id)
     assert row is not None, "accounts are never deleted"
-    return _held(row)
+    return read_locked(row)
 
 
-def _held(row: asyncpg.Record) -> LockedAccount:
+def read_locked(row: Iterable[Any]) -> LockedAccount:
+    """Read the columns of `LOCKED`, in a row that this transaction has locked."""
     call_times, call_counts, *columns = row
     return LockedAccount(CallWindow(tuple(call_times), tuple(call_counts)), *columns)
 

@@ -7,12 +7,13 @@ from tumira.accounts.store import LockedAccount
 from tumira.content import store as content_store
 from tumira.content import template_store
 from tumira.content.templates import Policy
-from tumira.core.ids import AccountId
+from tumira.core.ids import AccountId, KeyId
 from tumira.postgres.connection import Connection
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.store import get_tariff
 from tumira.sending import lookups
 from tumira.sending.decide import Decider
+from tumira.sending.lookups import CallFacts, GroupFacts
 from tumira.sending.types import Call, Decision, Render
 
 
@@ -43,44 +44,46 @@ async def admit_unlocked(
 
     The caller has begun a transaction on the connection, and commits it.
     """
-    held = await accounts.lock_free(connection, sorted({call.account_id for call in group}))
-    here = [call for call in group if call.account_id in held]
-    decided = iter(await _admit(connection, rules, render, here, held) if here else ())
+    held, known, facts = await lookups.lock_and_read(connection, _asked(group))
+    here = [(call, one) for call, one in zip(group, known, strict=True) if call.account_id in held]
+    decided = iter(await _admit(connection, rules, render, here, held, facts) if here else ())
     return [next(decided) if call.account_id in held else None for call in group]
 
 
 async def admit_alone(connection: Connection, rules: Rules, render: Render, call: Call) -> Decision:
     """Decide one call, waiting for its account as long as the transaction's lock timeout allows."""
     held = {call.account_id: await accounts.lock(connection, call.account_id)}
-    return (await _admit(connection, rules, render, [call], held))[0]
+    # Read in a later statement: one statement would read what was true before it waited for the lock.
+    (known,), facts = await lookups.read(connection, _asked([call]), list(held))
+    return (await _admit(connection, rules, render, [(call, known)], held, facts))[0]
+
+
+def _asked(group: Sequence[Call]) -> Sequence[tuple[AccountId, KeyId | None, str | None]]:
+    keys = [None if call.send is None else call.send.idempotency for call in group]
+    return [
+        (call.account_id, call.key_id, None if key is None else key.key)
+        for call, key in zip(group, keys, strict=True)
+    ]
 
 
 async def _admit(
     connection: Connection,
     rules: Rules,
     render: Render,
-    group: Sequence[Call],
+    group: Sequence[tuple[Call, CallFacts]],
     held: Mapping[AccountId, LockedAccount],
+    facts: GroupFacts,
 ) -> Sequence[Decision]:
-    keys = [None if call.send is None else call.send.idempotency for call in group]
-    calls, facts = await lookups.read(
-        connection,
-        [
-            (call.account_id, call.key_id, None if key is None else key.key)
-            for call, key in zip(group, keys, strict=True)
-        ],
-        list(held),
-    )
     tariff = await rules.tariff(connection, facts.tariff_version)
     policy = await rules.policy(connection, facts.policy_version)
     decider = Decider(held, facts, tariff, policy, render)
-    decisions = [decider.decide(call, known) for call, known in zip(group, calls, strict=True)]
+    decisions = [decider.decide(call, known) for call, known in group]
     await decider.charges.write(connection)
     if decider.content_refusals:
         await content_store.record(connection, decider.content_refusals)
     used = {
         call.key_id
-        for call, known in zip(group, calls, strict=True)
+        for call, known in group
         if call.key_id is not None and known.use_is_news and not known.revoked
     }
     if used:

@@ -1,16 +1,17 @@
 """Reads what is needed to decide a group of calls, and keeps their API keys and Idempotency-Keys.
 
-The account's row is locked first and this is read in a later statement on purpose: a statement sees the
-database as of its own start, and the locking statement's start is older than its locks.
+A statement sees the database as of its own start, which is older than the locks that it takes. So a statement
+that locks accounts and reads more than their rows checks that none of them has changed in between.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
+from tumira.accounts.store import LOCKED, LockedAccount, read_locked
 from tumira.core.ids import AccountId, KeyId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
@@ -43,7 +44,7 @@ class GroupFacts:
 
 # One row for each call, then the shared rows: one round trip for everything. The sub-selects with OFFSET 0
 # use the primary key for each call, whatever the planner estimates for tables that are not analysed yet.
-SQL_READ: Final = Statement(f"""
+_READ: Final = f"""
 SELECT call.place, k.revoked_at IS NOT NULL AS revoked, coalesce(k.scopes, '{{}}') AS scopes,
        k.last_used_at IS NULL OR k.last_used_at < clock_timestamp() - interval '1 minute' AS use_is_news,
        i.fingerprint, i.response,
@@ -74,7 +75,47 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, country, lane, turn FROM clocks
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, account_id, country, lane, next_turn
   FROM flows
  WHERE account_id = ANY(%(account_ids)s::uuid[])
-""")  # noqa: S608 - the one value put in is a constant
+"""  # noqa: S608 - the one value put in is a constant
+_FACTS: Final = 10
+
+SQL_READ: Final = Statement(_READ)
+
+# Accounts are locked in order of id, so that two groups never wait for each other in a circle. Those that are
+# locked elsewhere are left out: nobody waits for another call's account.
+#
+# A row that changed after this statement began is locked in its newest version, but the rest is read as of
+# the beginning. Its version differs then from the one seen at the beginning, and the account is left out too.
+# That is enough: Idempotency-Keys and turns are written only together with their account's row.
+SQL_LOCK_AND_READ: Final = Statement(f"""
+WITH held AS MATERIALIZED (
+    SELECT {LOCKED}, xmin AS version
+      FROM accounts
+     WHERE id = ANY(%(account_ids)s::uuid[])
+     ORDER BY id
+       FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT facts.*, held.*
+  FROM ({_READ}) AS facts
+  LEFT JOIN held ON false
+ UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, held.*
+  FROM held
+  JOIN LATERAL (
+       SELECT FROM accounts WHERE id = held.id AND xmin = held.version OFFSET 0
+       ) seen ON true
+""")  # noqa: S608 - the values put in are constants
+
+
+async def lock_and_read(
+    connection: Connection, asked: Sequence[tuple[AccountId, KeyId | None, str | None]]
+) -> tuple[Mapping[AccountId, LockedAccount], Sequence[CallFacts], GroupFacts]:
+    """Lock the accounts that no other transaction has locked, and return the facts of each call, in order."""
+    rows = await SQL_LOCK_AND_READ.rows(
+        connection, **_parameters(asked), account_ids=sorted({account_id for account_id, _, _ in asked})
+    )
+    held = [read_locked(row[_FACTS:-1]) for row in rows if row["id"] is not None]
+    calls, facts = _read_facts([row[:_FACTS] for row in rows if row["id"] is None])
+    return {account.id: account for account in held}, calls, facts
 
 
 async def read(
@@ -83,17 +124,24 @@ async def read(
     account_ids: Sequence[AccountId],
 ) -> tuple[Sequence[CallFacts], GroupFacts]:
     """Return the facts of each call, in order, and of the group; this transaction has locked the accounts."""
+    rows = await SQL_READ.rows(connection, **_parameters(asked), account_ids=account_ids)
+    return _read_facts(rows)
+
+
+def _parameters(asked: Sequence[tuple[AccountId, KeyId | None, str | None]]) -> dict[str, Any]:
+    return {
+        "caller_ids": [account_id for account_id, _, _ in asked],
+        "key_ids": [key_id for _, key_id, _ in asked],
+        "idempotency_keys": [idempotency_key for _, _, idempotency_key in asked],
+    }
+
+
+def _read_facts(rows: Iterable[Iterable[Any]]) -> tuple[Sequence[CallFacts], GroupFacts]:
     calls: dict[int, CallFacts] = {}
     clocks: dict[tuple[str, int], int] = {}
     next_turns: dict[tuple[AccountId, str, int], int] = {}
     tariff_version = policy_version = now_us = 0
-    for row in await SQL_READ.rows(
-        connection,
-        caller_ids=[account_id for account_id, _, _ in asked],
-        key_ids=[key_id for _, key_id, _ in asked],
-        idempotency_keys=[idempotency_key for _, _, idempotency_key in asked],
-        account_ids=account_ids,
-    ):
+    for row in rows:
         place, revoked, scopes, use_is_news, fingerprint, response, account_id, country, lane, number = row
         if place is not None:
             earlier_answer = None if response is None else (fingerprint, response)
@@ -108,7 +156,7 @@ async def read(
             policy_version = number
         else:
             now_us = number
-    ordered = [calls[place] for place in range(1, len(asked) + 1)]
+    ordered = [calls[place] for place in range(1, len(calls) + 1)]
     now = datetime.fromtimestamp(now_us / 1_000_000, UTC)
     return ordered, GroupFacts(now_us, now, tariff_version, policy_version, clocks, next_turns)
 
