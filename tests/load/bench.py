@@ -6,7 +6,9 @@
 import argparse
 import asyncio
 import os
+import signal
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -146,7 +148,7 @@ def _measure_passcodes(server: str, goals: Goals) -> None:
     postmaster = postmaster_of(server)
     with run_carrier_peer() as carrier, run_stack(server, postmaster, port=carrier.port) as stack:
         caller = stack.open_account()
-        measure_latency(stack, carrier, caller, "  warming up")
+        measure_latency(stack, carrier, caller, "  warming up", 100)
         idle = measure_latency(stack, carrier, caller, "(g) passcodes, 50/s, nothing else")
     with run_carrier_peer() as carrier, run_stack(server, postmaster, port=carrier.port, tps=500) as stack:
         caller = stack.open_account()
@@ -187,6 +189,8 @@ def main() -> None:
         f"{os.cpu_count()} cores; PostgreSQL with fsync on, all processes and the load share them.\n",
         flush=True,
     )
+    # So that all processes are stopped, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     goals = Goals()
     with run_server() as server:
         for name in names:

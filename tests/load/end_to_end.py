@@ -157,13 +157,15 @@ def fill_queue(stack: Stack, caller: Caller, calls: int) -> None:
     run_load(stack.address, 2, calls, bulk_sends(caller, RECIPIENTS))
 
 
-def measure_latency(stack: Stack, carrier: CarrierPeer, caller: Caller, label: str) -> tuple[float, float]:
+def measure_latency(
+    stack: Stack, carrier: CarrierPeer, caller: Caller, label: str, count: int = PASSCODES
+) -> tuple[float, float]:
     """Send passcodes at an even pace and return the milliseconds from request to carrier, p50 and p99."""
     sent: dict[str, float] = {}
     known = carrier.passcodes().keys()
     with _connections(stack.address) as connections:
         began = time.perf_counter()
-        for place in range(PASSCODES):
+        for place in range(count):
             connection = connections[place % len(connections)]
             if place >= len(connections):
                 _read_accept(connection)
@@ -176,9 +178,7 @@ def measure_latency(stack: Stack, carrier: CarrierPeer, caller: Caller, label: s
         for connection in connections:
             _read_accept(connection)
     deadline = time.monotonic() + READY_S
-    while (
-        len(came := {text: at for text, at in carrier.passcodes().items() if text not in known}) < PASSCODES
-    ):
+    while len(came := {text: at for text, at in carrier.passcodes().items() if text not in known}) < count:
         assert time.monotonic() < deadline, f"only {len(came)} passcodes came"
         time.sleep(0.1)
     waits = sorted((came[text] - at) * 1000 for text, at in sent.items())

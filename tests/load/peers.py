@@ -9,14 +9,14 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
 import msgspec
 import uvloop
 
-from tests.load.carrier import Manners, precise_loop, run_carrier
+from tests.load.carrier import Manners, run_carrier
 from tests.load.processor import process_cpu_s
 
 WAIT_S: Final = 300.0
@@ -37,7 +37,8 @@ class Peer:
         return process_cpu_s(self._pid)
 
     def counts(self) -> Mapping[str, Any]:
-        return self._ask("counts")
+        counts: Mapping[str, Any] = self._ask("counts")
+        return counts
 
     def wait_for(self, count: int, what: str = "count") -> float:
         """Wait until that number has arrived, and return when the last one did."""
@@ -49,11 +50,10 @@ class Peer:
             time.sleep(LOOK_S)
         raise AssertionError(f"not {count} in time: {self.counts()}")
 
-    def _ask(self, word: str, value: Any = None) -> dict[str, Any]:
+    def _ask(self, word: str, value: Any = None) -> Any:
         self._stdin.write(json.dumps([word, value]) + "\n")
         self._stdin.flush()
-        told: dict[str, Any] = json.loads(self._stdout.readline())
-        return told
+        return json.loads(self._stdout.readline())
 
 
 class CarrierPeer(Peer):
@@ -61,10 +61,11 @@ class CarrierPeer(Peer):
         self._ask("behave", msgspec.to_builtins(manners))
 
     def passcodes(self) -> Mapping[str, float]:
-        return self._ask("passcodes")
+        passcodes: Mapping[str, float] = self._ask("passcodes")
+        return passcodes
 
     def pace(self, count: int) -> float:
-        return float(self._ask("pace", count)["per_second"])
+        return float(self._ask("pace", count))
 
 
 @contextmanager
@@ -110,42 +111,20 @@ class _Sink(asyncio.Protocol):
         self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" * requests)
 
 
-async def _tell(port: int, answers: Mapping[str, Callable[[Any], Any]]) -> None:
-    print(port, flush=True)
+async def _run_sink() -> None:
     loop = asyncio.get_running_loop()
-    while line := await loop.run_in_executor(None, sys.stdin.readline):
-        word, value = json.loads(line)
-        print(json.dumps(answers[word](value)), flush=True)
-
-
-async def _carrier() -> None:
-    async with run_carrier() as carrier:
-        answers: Mapping[str, Callable[[Any], Any]] = {
-            "counts": lambda _: carrier.counts(),
-            "passcodes": lambda _: carrier.passcodes,
-            "behave": lambda manners: carrier.behave(msgspec.convert(manners, Manners)),
-            "pace": lambda count: {"per_second": carrier.pace(count)},
-        }
-        await _tell(carrier.port, answers)
-
-
-async def _sink() -> None:
-    server = await asyncio.get_running_loop().create_server(_Sink, "127.0.0.1", 0)
+    server = await loop.create_server(_Sink, "127.0.0.1", 0)
     async with server:
-        counts: Callable[[Any], Any] = lambda _: {"count": _Sink.count, "last_at": _Sink.last_at}  # noqa: E731
-        await _tell(server.sockets[0].getsockname()[1], {"counts": counts})
+        print(server.sockets[0].getsockname()[1], flush=True)
+        while await loop.run_in_executor(None, sys.stdin.readline):
+            print(json.dumps({"count": _Sink.count, "last_at": _Sink.last_at}), flush=True)
 
 
 def main() -> None:
-    roles: Mapping[
-        str, tuple[Callable[[], asyncio.AbstractEventLoop], Callable[[], Coroutine[Any, Any, None]]]
-    ] = {
-        "carrier": (precise_loop, _carrier),
-        "sink": (uvloop.new_event_loop, _sink),
-    }
-    new_loop, run = roles[sys.argv[1]]
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(run())
+    if sys.argv[1] == "carrier":
+        run_carrier()
+    else:
+        uvloop.run(_run_sink())
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from tests.load.processor import postmaster_of
 from tests.support.processes.service import Caller
 
 WINDOW: Final = 100
-COUNT: Final = 6_000
+COUNT: Final = 5_000
 ROUNDS: Final = 3
 ACCOUNTS: Final = (1, 16)
 # Connections, and the goal against Kannel's rate with as many.

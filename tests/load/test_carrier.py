@@ -1,21 +1,23 @@
 """The carrier of the benchmark answers late, counts what exceeds its window, and sends receipts."""
 
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 
 import pytest
 
-from tests.load.carrier import RECEIPTS_MAX, Manners, TimedCarrier, run_carrier
+from tests.load.carrier import RECEIPTS_MAX, Manners
+from tests.load.peers import CarrierPeer, run_carrier_peer
 from tests.support.delivery.raw_esme import raw_esme, until
-from tumira.delivery.smpp.pdu import Command
+from tumira.delivery.smpp.deliver_sm import read_receipt
+from tumira.delivery.smpp.pdu import Command, read_short_message, read_text
 
 
 @pytest.fixture
-async def carrier() -> AsyncIterator[TimedCarrier]:
-    async with run_carrier() as running:
+def carrier() -> Iterator[CarrierPeer]:
+    with run_carrier_peer() as running:
         yield running
 
 
-async def test_an_answer_comes_after_its_time_and_its_receipt_after_it(carrier: TimedCarrier) -> None:
+async def test_an_answer_comes_after_its_time_and_its_receipt_after_it(carrier: CarrierPeer) -> None:
     carrier.behave(Manners(answer_ms=20, receipt_ms=5, window=2))
     async with raw_esme(carrier.port) as esme:
         sequences = [esme.submit(), esme.submit()]
@@ -27,14 +29,17 @@ async def test_an_answer_comes_after_its_time_and_its_receipt_after_it(carrier: 
     assert [(pdu.command, pdu.sequence) for pdu in answers] == [
         (Command.SUBMIT_SM_RESP, sequence) for sequence in sequences
     ]
-    assert {pdu.command for pdu in receipts} == {Command.DELIVER_SM}
+    read = [read_receipt(read_short_message(pdu.body)) for pdu in receipts]
+    assert [
+        (receipt.carrier_ref, receipt.state, receipt.recipient) for receipt in read if receipt is not None
+    ] == [(read_text(pdu.body), "DELIVRD", "263771200001") for pdu in answers]
     counts = carrier.counts()
     assert counts["answer_ms"] >= 20
     assert (counts["binds"], counts["count"], counts["receipts"]) == (1, 2, 2)
     assert (counts["outstanding_max"], counts["exceeding"]) == (2, 0)
 
 
-async def test_submits_beyond_the_window_are_counted_and_answered(carrier: TimedCarrier) -> None:
+async def test_submits_beyond_the_window_are_counted_and_answered(carrier: CarrierPeer) -> None:
     carrier.behave(Manners(answer_ms=20, window=2))
     async with raw_esme(carrier.port) as esme:
         for _ in range(3):
@@ -45,7 +50,7 @@ async def test_submits_beyond_the_window_are_counted_and_answered(carrier: Timed
     assert (counts["outstanding_max"], counts["exceeding"], counts["receipts"]) == (3, 1, 0)
 
 
-async def test_no_client_that_keeps_to_the_window_is_measured_above_the_limit(carrier: TimedCarrier) -> None:
+async def test_no_client_that_keeps_to_the_window_is_measured_above_the_limit(carrier: CarrierPeer) -> None:
     carrier.behave(Manners(answer_ms=10, window=2))
     async with raw_esme(carrier.port) as esme:
         for _ in range(4):
@@ -55,7 +60,7 @@ async def test_no_client_that_keeps_to_the_window_is_measured_above_the_limit(ca
     assert 0 < carrier.pace(8) <= 2 / 0.010
 
 
-async def test_receipts_wait_for_acknowledgements(carrier: TimedCarrier) -> None:
+async def test_receipts_wait_for_acknowledgements(carrier: CarrierPeer) -> None:
     async with raw_esme(carrier.port) as esme:
         for _ in range(RECEIPTS_MAX + 1):
             esme.submit()
@@ -66,9 +71,9 @@ async def test_receipts_wait_for_acknowledgements(carrier: TimedCarrier) -> None
         assert (await esme.next()).command == Command.DELIVER_SM
 
 
-async def test_the_time_of_a_passcode_is_kept(carrier: TimedCarrier) -> None:
+async def test_the_time_of_a_passcode_is_kept(carrier: CarrierPeer) -> None:
     async with raw_esme(carrier.port) as esme:
         esme.submit(text=b"Passcode 1")
         esme.submit(text=b"Your code is 493817.")
         await esme.take(2)
-    assert list(carrier.passcodes) == ["Passcode 1"]
+        assert list(carrier.passcodes()) == ["Passcode 1"]
