@@ -38,6 +38,19 @@ def test_a_bucket_holds_a_quarter_of_a_second_and_fills_at_the_rate() -> None:
     assert throttle.wait_s(START + 1) == 0
 
 
+def test_bulk_leaves_a_message_in_the_bucket_for_a_passcode() -> None:
+    throttle = Throttle(200)
+    assert throttle.kept == 1
+    assert throttle.allowance(START, PLENTY, throttle.kept) == 49
+    throttle.spend(START, 49)
+    assert throttle.allowance(START, PLENTY, throttle.kept) == 0
+    assert throttle.allowance(START, PLENTY) == 1
+    assert throttle.wait_s(START, 2) == pytest.approx(1 / 200, abs=1e-5)
+    # A slow carrier's bucket has no place for it, and one without a limit needs none.
+    assert Throttle(7).kept == 0
+    assert Throttle(0).allowance(START, PLENTY, 1) == PLENTY
+
+
 def test_a_message_of_many_segments_is_sent_whole_and_paid_for_later() -> None:
     throttle = drained(10)
     throttle.spend(START, 5)

@@ -25,7 +25,7 @@ from tumira.delivery import lanes
 from tumira.delivery import responses as answers
 from tumira.delivery.bind import Bind
 from tumira.delivery.circuit_breaker import CircuitBreaker
-from tumira.delivery.lanes import BULK, NO_ROOM, LaneOrder, Room
+from tumira.delivery.lanes import BULK, NO_ROOM, SMALL, LaneOrder, Room
 from tumira.delivery.observer import Observer
 from tumira.delivery.outcomes import AlreadyTaken, LeftInDoubt, Outcome
 from tumira.delivery.recorder import GROUP_MAX, Recorder
@@ -227,7 +227,8 @@ class Sender(Bind):
             self._recorder.hurry()
         room = max(0, min(self._window - self.outstanding, UNRECORDED_MAX - self._unrecorded))
         allowed = self._circuit.places(now, self._throttle.allowance(now, room))
-        bulk_allowed = lanes.bulk_window(self._window) - self._unanswered[BULK]
+        bulk_slots = lanes.bulk_window(self._window) - self._unanswered[BULK]
+        bulk_allowed = min(bulk_slots, self._throttle.allowance(now, room, self._kept()))
         sent = 0
         at = self._recorder.clock.now()
         while sent < allowed:
@@ -237,14 +238,21 @@ class Sender(Bind):
                 break
             if self._submit_next(session, lane, at, now):
                 sent += 1
-                bulk_allowed -= lane == BULK
+                if lane == BULK:
+                    bulk_slots -= 1
+                    bulk_allowed -= 1
         if sent:
             if self._quiet_since is None or self.outstanding <= sent:
                 self._quiet_since = now
             self._throttle.spend(now, sent)
             self._circuit.spend(now, sent)
-        if room > sent == allowed and any(self._held):
-            self._pump_later(max(self._throttle.wait_s(now), self._circuit.wait_s(now)))
+        small, bulk = self._held
+        if room > sent and (small or (bulk and bulk_slots > 0)):
+            self._pump_later(max(self._throttle.wait_s(now, 1 + self._kept()), self._circuit.wait_s(now)))
+
+    def _kept(self) -> int:
+        """Return how many messages the throttle keeps for a passcode that may come, while none waits."""
+        return 0 if self._held[SMALL] else self._throttle.kept
 
     def _submit_next(self, session: SmppSession, lane: int, at: datetime, now: float) -> bool:
         """Submit the next segment of a lane; return False if its message has expired."""

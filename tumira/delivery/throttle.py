@@ -61,11 +61,12 @@ class Throttle:
         self._sent = 0
         self._sent_before = 0
 
-    def allowance(self, now: float, most: int) -> int:
+    def allowance(self, now: float, most: int, kept: int = 0) -> int:
+        """Return how many messages may be sent now, at most `most`, so that `kept` more may follow."""
         if now < self.paused_until:
             return 0
         self._fill(now)
-        return most if self._tokens >= most else max(0, int(self._tokens))
+        return most if self._tokens - kept >= most else max(0, int(self._tokens) - kept)
 
     def spend(self, now: float, count: int) -> None:
         """Note that messages were sent; more than allowed is a debt that the next ones wait for."""
@@ -74,13 +75,18 @@ class Throttle:
         self._count(now)
         self._sent += count
 
-    def wait_s(self, now: float) -> float:
-        """Return how long it takes until one more may be sent, if nothing else happens."""
+    @property
+    def kept(self) -> int:
+        """How many messages of lane 0 may always follow lane 1 at once: one, if the bucket holds two."""
+        return 1 if self._bucket() >= 2 else 0  # noqa: PLR2004 - two messages
+
+    def wait_s(self, now: float, count: int = 1) -> float:
+        """Return how long it takes until that many more may be sent, if nothing else happens."""
         self._fill(now)
         # The bucket is as full as now, or as it will be when the pause ends.
         pause_s = self._filled_at - now
-        if self._tokens < 1:
-            pause_s += (1 - self._tokens) / self._rate
+        if self._tokens < count:
+            pause_s += (count - self._tokens) / self._rate
         return pause_s + _HAIR_S if pause_s > 0 else 0.0
 
     def throttled(self, now: float) -> float:
