@@ -300,7 +300,7 @@ def test_a_refused_text_is_sent_for_review_from_compose_and_its_answer_is_shown(
     for _ in range(2):
         page = compose("/review")
         assert page.status_code == 200
-        assert "The text is sent for review." in words(page.text)
+        assert "Your text was sent for review." in words(page.text)
         assert "You sent this text for review on" in words(page.text)
         assert OFFER in page.text
         assert MANY[0] in page.text

@@ -467,7 +467,7 @@ def test_the_phone_is_confirmed_later_and_elsewhere(service: Service) -> None:
     squat(service, phone)
     (account,) = service.sql("SELECT id FROM accounts WHERE phone = $1", phone)
     page = f"/operator/accounts/{write_id(ACCOUNT, account['id'])}"
-    assert "signed up by e-mail only" in operator.get(page).text
+    assert "signed up by email only" in operator.get(page).text
     browser = new_browser(service)
     assert goes_to(sign_in(browser, phone, EVIL)) == "/dashboard"
     assert "Send me a code by SMS" in browser.get(VERIFY).text

@@ -340,7 +340,7 @@ async def test_its_owner_is_warned_of_an_endpoint_that_fails_and_of_a_disabled_o
     assert warned() is None
     assert warned(failures=3, failing_since=since) is None
     assert warned(failures=30, failing_since=since, warnings=1) == (
-        "Failing since 15 Nov, 10:30. It is disabled on 20 Nov, 10:30 unless an event arrives."
+        "Failing since 15 Nov, 10:30. It will be disabled on 20 Nov, 10:30 unless an event is delivered."
     )
     assert warned(state="disabled", reason="It answered 410 Gone.") == (
         "Disabled: It answered 410 Gone. Fix your server, then resume the endpoint to get the events it "

@@ -327,7 +327,7 @@ def warning(endpoint: Endpoint) -> str | None:
     if health.failing_since is None or not health.warnings:
         return None
     until = health.failing_since + DISABLE_AFTER
-    text = _("Failing since {since}. It is disabled on {until} unless an event arrives.")
+    text = _("Failing since {since}. It will be disabled on {until} unless an event is delivered.")
     return text.format(since=_moment(health.failing_since), until=_moment(until))
 
 
