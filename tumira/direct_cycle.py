@@ -6,7 +6,7 @@ it is taken once it has come whole, and the batcher calls back when it is decide
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -44,8 +44,9 @@ class DirectCycle:
         if not closes and not self.keep_alive:
             closes = True
             lines.append(CLOSE)
-        head = b"".join([b"%s: %s\r\n" % line for line in lines])
-        protocol.transport.write(b"%s%s\r\n%s" % (STATUS_LINE[status], head, body))
+        head = b"\r\n".join(map(b": ".join, lines))
+        transport: Any = protocol.transport
+        transport.write_whole(b"%b%b\r\n\r\n%b" % (STATUS_LINE[status], head, body))
         if closes:
-            protocol.transport.close()
+            transport.close()
         protocol.on_response_complete()

@@ -93,6 +93,11 @@ class _Together:
             self._soon(self._flush)
         self._written.append(data)
 
+    def write_whole(self, answer: bytes) -> None:
+        """Write a whole answer, which is not worth waiting with."""
+        self._flush()
+        self._transport.write(answer)
+
     def close(self) -> None:
         self._flush()
         self._transport.close()

@@ -2,7 +2,7 @@
 
 import time
 from collections import OrderedDict
-from hashlib import sha256
+from hashlib import blake2s, sha256
 from hmac import compare_digest
 from typing import Final
 
@@ -28,14 +28,14 @@ class Callers:
     def find_known(self, authorization: str | None) -> KeySecret | None:
         """Return the key's record if it was proved before."""
         token = _read_token(authorization)
-        return None if token is None else self._known.get(sha256(token.encode()).digest())
+        return None if token is None else self._known.get(_fingerprint(token))
 
     async def identify(self, authorization: str | None, address: str) -> KeySecret:
         """Return the key's record, or raise a refusal."""
         token = _read_token(authorization)
         if token is None:
             raise MissingApiKey
-        fingerprint = sha256(token.encode()).digest()
+        fingerprint = _fingerprint(token)
         secret = self._known.get(fingerprint)
         if secret is None:
             secret = await self._prove(token)
@@ -72,6 +72,11 @@ class Callers:
         if len(self._guesses) > ADDRESSES_MAX:
             self._guesses.popitem(last=False)
         return refusal
+
+
+def _fingerprint(token: str) -> bytes:
+    # Half the time of SHA-256, for every call.
+    return blake2s(token.encode()).digest()
 
 
 def _read_token(authorization: str | None) -> str | None:

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tumira.content.check import classify_early
 from tumira.core.errors import (
@@ -84,6 +84,8 @@ def fingerprint(document: dict[str, Any]) -> bytes:
 
 
 def _check_media(content_type: str | None, content_encoding: str | None) -> Refusal | None:
+    if content_type == "application/json" and content_encoding is None:
+        return None
     plain = content_encoding is None or content_encoding.strip().lower() == "identity"
     if content_type is None or not _MEDIA_TYPE.fullmatch(content_type.strip()) or not plain:
         return UnsupportedMediaType()
@@ -95,7 +97,7 @@ _TOO_DEEP: Final = "The body is not JSON that can be read: nested too deep, or a
 
 def _read_json(body: bytes) -> dict[str, Any] | Refusal:
     try:
-        document = _DECODER.decode(body.decode("utf-8"))
+        document = _decode(body.decode("utf-8"))
     except UnicodeDecodeError as error:
         return MalformedRequest(f"The body is not UTF-8: byte {error.start} cannot be read.")
     except json.JSONDecodeError as error:
@@ -109,6 +111,15 @@ def _read_json(body: bytes) -> dict[str, Any] | Refusal:
     if not isinstance(document, dict):
         return MalformedRequest("The body must be one JSON object.")
     return document
+
+
+def _decode(text: str) -> Any:
+    if text[:1] == "{":
+        # Without the search for white space around it, which takes as long as reading it.
+        document, end = _scan(text, 0)
+        if end == len(text):
+            return document
+    return _DECODER.decode(text)
 
 
 class _DuplicateNameError(ValueError):
@@ -129,6 +140,7 @@ def _no_constant(name: str) -> None:
 
 _ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+_scan: Final = cast("Any", _DECODER).scan_once
 
 
 def _read_fields(document: dict[str, Any]) -> ValidRequest | Refusal:
@@ -146,11 +158,12 @@ def _read_fields(document: dict[str, Any]) -> ValidRequest | Refusal:
     dry_run = document.get("dry_run", False)
     if not isinstance(dry_run, bool):
         faults.append(_fault("dry_run", FieldCode.WRONG_TYPE, "Must be true or false."))
-    faults.extend(
-        _fault(_shown(name), FieldCode.UNKNOWN_FIELD, f"Known are {', '.join(sorted(_FIELDS))}.")
-        for name in document
-        if name not in _FIELDS
-    )
+    if not _FIELDS.issuperset(document):
+        faults.extend(
+            _fault(_shown(name), FieldCode.UNKNOWN_FIELD, f"Known are {', '.join(sorted(_FIELDS))}.")
+            for name in document
+            if name not in _FIELDS
+        )
     if faults or channel is None or to is None or body is None:
         return ValidationFailed(_summary(faults), details=faults[:FAULTS_MAX])
     if channel in _RESERVED_CHANNELS:
@@ -191,12 +204,15 @@ def _read_recipients(document: dict[str, Any], faults: list[Fault]) -> Sequence[
         if not isinstance(entry, str):
             faults.append(_fault(f"to[{place}]", FieldCode.WRONG_TYPE, "Must be a string."))
             sound = False
-        elif not (entry.isascii() and "\x00" not in entry):
+        else:
             sound = _is_storable(f"to[{place}]", entry, faults) and sound
     return value if sound else None
 
 
 def _is_storable(field: str, value: str, faults: list[Fault]) -> bool:
+    # Nearly every value, in a fraction of the time of a search.
+    if value.isascii() and "\x00" not in value:
+        return True
     unstorable = _UNSTORABLE.search(value)
     if unstorable is None:
         return True

@@ -53,7 +53,9 @@ Span = tuple[int, int]
 
 def classify(text: str) -> Verdict:
     """Classify a text; texts that differ only in digits are classified once."""
-    found = _classify_form(_FIGURES.sub(lambda match: "0" * len(match[0]), text))
+    found = _classify_form(_FIGURES.sub(_zeros, text))
+    if not found.reasons:
+        return Verdict(found.label, found.score, found.category, [], [])
     return Verdict(
         found.label,
         found.score,
@@ -64,6 +66,10 @@ def classify(text: str) -> Verdict:
         ],
         [text[start:end] for start, end in found.drop],
     )
+
+
+def _zeros(figures: re.Match[str]) -> str:
+    return "0" * len(figures[0])
 
 
 @lru_cache(CACHED_VERDICTS)
