@@ -7,6 +7,7 @@ account is locked for a moment only. All statements share the same CTEs.
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from itertools import accumulate, chain
 from typing import Any, Final
 from uuid import UUID
 
@@ -51,20 +52,20 @@ class Debit(Struct, frozen=True):
 # The balance is lowered, not set: the row is locked, and the table has a CHECK, so even an error in our
 # arithmetic cannot create money or take the balance below zero. The list of ids keeps the plan on the
 # primary key, whatever the planner estimates for unnest. Windows differ in length, which an array of arrays
-# does not allow, so they are passed as text.
+# does not allow, so they are passed one behind the other, with where each begins and ends.
 _CHARGE: Final = """
 charged AS (
     UPDATE accounts
        SET balance = balance - charge.amount,
-           call_times = charge.call_times::bigint[],
-           call_counts = charge.call_counts::integer[],
+           call_times = (%(call_times)s::bigint[])[charge.first_call:charge.last_call],
+           call_counts = (%(call_counts)s::integer[])[charge.first_call:charge.last_call],
            spent_on = charge.spent_on,
            spent_today = charge.spent_today,
            unbilled_today = charge.unbilled_today
-      FROM unnest(%(charged_ids)s::uuid[], %(charged_amounts)s::numeric[], %(call_times)s::text[],
-                  %(call_counts)s::text[], %(spent_on)s::date[], %(spent_today)s::numeric[],
+      FROM unnest(%(charged_ids)s::uuid[], %(charged_amounts)s::numeric[], %(first_calls)s::integer[],
+                  %(last_calls)s::integer[], %(spent_on)s::date[], %(spent_today)s::numeric[],
                   %(unbilled_today)s::bigint[])
-           AS charge (account_id, amount, call_times, call_counts, spent_on, spent_today, unbilled_today)
+           AS charge (account_id, amount, first_call, last_call, spent_on, spent_today, unbilled_today)
      WHERE id = charge.account_id
        AND id = ANY(%(charged_ids)s::uuid[])
 )"""
@@ -205,11 +206,17 @@ async def insert_batch(connection: Connection, batch: NewBatch) -> None:
 
 def _charge(charges: Sequence[tuple[LockedAccount, Decimal]]) -> dict[str, Any]:
     accounts = [account for account, _ in charges]
+    windows = [account.window for account in accounts]
+    last_calls = list(accumulate(len(window.times_us) for window in windows))
     return {
         "charged_ids": [account.id for account in accounts],
         "charged_amounts": [amount for _, amount in charges],
-        "call_times": [f"{{{','.join(map(str, account.window.times_us))}}}" for account in accounts],
-        "call_counts": [f"{{{','.join(map(str, account.window.counts))}}}" for account in accounts],
+        "first_calls": [
+            last - len(window.times_us) + 1 for last, window in zip(last_calls, windows, strict=True)
+        ],
+        "last_calls": last_calls,
+        "call_times": list(chain.from_iterable(window.times_us for window in windows)),
+        "call_counts": list(chain.from_iterable(window.counts for window in windows)),
         "spent_on": [account.spent_on for account in accounts],
         "spent_today": [account.spent_today for account in accounts],
         "unbilled_today": [account.unbilled_today for account in accounts],
