@@ -20,12 +20,13 @@ DETACH_S: Final = 120
 # The clocks of those who make ids do not differ by more.
 AHEAD: Final = timedelta(days=1)
 
-# The tables cut into weeks, each with the share of a page that its first rows may fill: messages leave half
-# of it for the updates to come, so that these need no index entry.
+# The tables cut into weeks, each with the share of a page that its first rows may fill. Messages leave half
+# of it for the updates to come, and parts leave room for receipts, which are longer: then an update needs no
+# index entry.
 TABLES: Final = {
     "batches": 70,
     "messages": 50,
-    "parts": 80,
+    "parts": 30,
     "incidents": 100,
     "events": 100,
     "webhook_attempts": 100,
