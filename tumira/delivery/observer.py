@@ -62,18 +62,17 @@ class Observer:
         self._tracer = tracer
         # The names under which carriers are shown.
         self.carriers: dict[int, str] = {}
-        self._timings: dict[TimingKey, int] = {}
+        self._submitted: dict[tuple[int, str, str, int, int], int] = {}
         self._outcomes: dict[OutcomeKey, int] = {}
         self._receipts: list[_Receipt] = []
         self._flushing: asyncio.Task[None] | None = None
 
     def submitted(self, carrier_id: int, claimed: ClaimedMessage) -> None:
-        now_ms = int(self._database.clock.now().timestamp() * 1000)
+        now_ms = self._database.clock.now_ms()
         took_ms = now_ms - made_at_ms(claimed.id)
         _handover_seconds(claimed.country, claimed.lane).observe(max(0, took_ms) / 1000)
         network = network_of(claimed.recipient, claimed.country)
-        _add(self._timings, (_HANDOVER, network, claimed.country, claimed.lane, bucket_of(took_ms)))
-        _add(self._outcomes, (carrier_id, network, claimed.country, SENT))
+        _add(self._submitted, (carrier_id, network, claimed.country, claimed.lane, bucket_of(took_ms)))
         if self._tracer is not None and self._tracer.wants(claimed.id):
             start_ms = int(claimed.claimed_at.timestamp() * 1000)
             about: dict[str, traces.Value] = {
@@ -91,17 +90,21 @@ class Observer:
         _add(self._outcomes, (carrier_id, network, claimed.country, answer))
 
     def ended(self, carrier_id: int, endings: Iterable[Ending]) -> None:
+        counts: dict[tuple[str, str, str, str | None], int] = {}
         for ending in endings:
-            country = ending.country
-            network = network_of(ending.recipient, country)
-            _add(self._outcomes, (carrier_id, network, country, ending.status))
-            _ended(self.carriers.get(carrier_id, str(carrier_id)), ending.status).inc()
-            if ending.reason is not None:
-                _add(self._outcomes, (carrier_id, network, country, ending.reason))
+            network = network_of(ending.recipient, ending.country)
+            end = (network, ending.country, ending.status, ending.reason)
+            counts[end] = counts.get(end, 0) + 1
             if ending.received_at is not None and len(self._receipts) < RECEIPTS_MAX:
                 self._receipts.append(
-                    _Receipt(MessageId(ending.message_id), network, country, ending.received_at)
+                    _Receipt(MessageId(ending.message_id), network, ending.country, ending.received_at)
                 )
+        carrier = self.carriers.get(carrier_id, str(carrier_id))
+        for (network, country, status, reason), count in counts.items():
+            _ended(carrier, status).inc(count)
+            _add(self._outcomes, (carrier_id, network, country, status), count)
+            if reason is not None:
+                _add(self._outcomes, (carrier_id, network, country, reason), count)
 
     async def flush(self) -> None:
         """Add the counts since the last flush to the tables.
@@ -117,9 +120,13 @@ class Observer:
     async def _flush(self) -> None:
         outcomes, self._outcomes = self._outcomes, {}
         receipts, self._receipts = self._receipts, []
-        timings, self._timings = self._timings, {}
-        if not outcomes and not timings and not receipts:
+        submitted, self._submitted = self._submitted, {}
+        if not outcomes and not submitted and not receipts:
             return
+        timings: dict[TimingKey, int] = {}
+        for (carrier_id, network, country, lane, bucket), count in submitted.items():
+            _add(timings, (_HANDOVER, network, country, lane, bucket), count)
+            _add(outcomes, (carrier_id, network, country, SENT), count)
         slot = latencies.slot_of(self._database.clock.now())
         try:
             async with self._database.transaction() as connection:
@@ -156,8 +163,8 @@ class Observer:
                 self._tracer.add(traces.received(one.message_id, start_ns, end_ns, about))
 
 
-def _add(counts: dict[Key, int], key: Key) -> None:
+def _add(counts: dict[Key, int], key: Key, count: int = 1) -> None:
     if key in counts:
-        counts[key] += 1
+        counts[key] += count
     elif len(counts) < KEYS_MAX:
-        counts[key] = 1
+        counts[key] = count

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Final
 
 from tumira.core.translation import mark
@@ -96,6 +97,7 @@ def may_move(old: str, new: str) -> bool:
     return new in MOVES[old]
 
 
+@cache
 def steps(old: str, new: str) -> Sequence[str] | None:
     """Return the statuses that a message enters up to `new`; None if `new` cannot be reached.
 
