@@ -1,14 +1,14 @@
 """The types of events, and the log of each account's events, numbered without gaps."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct, structs
 
 from tumira.core.ids import AccountId, BatchId, EventId, MessageId, new_id
 from tumira.core.translation import mark
+from tumira.postgres.columns import column
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
@@ -75,8 +75,8 @@ class Event(Struct, frozen=True, gc=False):
 # locked until the end of the transaction: events become visible in the order of their numbers.
 # A wake-up row tells the workers that an endpoint has new events. An existing row is updated, which locks it:
 # no worker can consume it before this transaction commits.
-SQL_RESERVE_SEQUENCES: Final = Statement("""
-WITH reserved AS (
+_RESERVE: Final = """
+reserved AS (
     INSERT INTO event_counters (account_id, last)
     SELECT account_id, count
       FROM unnest(%(account_ids)s::uuid[], %(counts)s::bigint[]) AS wanted (account_id, count)
@@ -89,28 +89,27 @@ WITH reserved AS (
       FROM webhook_endpoints
      WHERE account_id = ANY(%(account_ids)s::uuid[])
        AND state = 'active'
+       -- After the counters, in the lock order too.
+       AND (SELECT count(*) FROM reserved) > 0
      ORDER BY id
         ON CONFLICT (endpoint_id) DO UPDATE SET endpoint_id = excluded.endpoint_id
-)
-SELECT account_id, last FROM reserved
-""")
+)"""
 
+# An event refers to its account and type by index into short arrays, and says how many of its account follow.
+_TELL: Final = """
+told AS (
+    INSERT INTO events (id, account_id, sequence, type, message_id, batch_id, at, data)
+    SELECT event.id, reserved.account_id, reserved.last - event.following, (%(types)s::text[])[event.type],
+           event.message_id, event.batch_id, %(at)s, event.data
+      FROM unnest(%(event_ids)s::uuid[], %(event_accounts)s::integer[], %(following)s::bigint[],
+                  %(event_types)s::integer[], %(event_message_ids)s::uuid[], %(event_batch_ids)s::uuid[],
+                  %(event_data)s::text[])
+           AS event (id, account, following, type, message_id, batch_id, data)
+      JOIN reserved ON reserved.account_id = (%(account_ids)s::uuid[])[event.account]
+)"""
 
-async def reserve_sequences(
-    connection: Connection, counts: Mapping[AccountId, int]
-) -> Mapping[AccountId, int]:
-    """Reserve the next numbers of each account, and return the last number of each."""
-    rows = await SQL_RESERVE_SEQUENCES.rows(
-        connection, account_ids=list(counts), counts=list(counts.values())
-    )
-    return {row["account_id"]: row["last"] for row in rows}
-
-
-async def insert_events(connection: Connection, events: Sequence[Event]) -> None:
-    """Write events, numbered by `reserve_sequences`."""
-    await connection.copy_records_to_table(
-        "events", records=map(structs.astuple, events), columns=Event.__struct_fields__
-    )
+RECORD: Final = f"{_RESERVE}, {_TELL}"
+SQL_RECORD: Final = Statement(f"WITH {RECORD} SELECT 0")
 
 
 class NewEvent(Struct, frozen=True, gc=False):
@@ -128,31 +127,46 @@ async def record_events(connection: Connection, new: Sequence[NewEvent], at: dat
 
     Lock order: only rows of `traffic` are locked after the event counters.
     """
-    if not new:
-        return
-    counts = Counter(event.account_id for event in new)
-    lasts = await reserve_sequences(connection, counts)
-    sequences = {
-        account_id: iter(range(lasts[account_id] - count + 1, lasts[account_id] + 1))
-        for account_id, count in counts.items()
-    }
+    if new:
+        await SQL_RECORD.value(connection, **parameters(new, at))
+
+
+def parameters(new: Sequence[NewEvent], at: datetime) -> dict[str, Any]:
+    """Return the parameters of `RECORD` for some events."""
+    counts: dict[AccountId, int] = {}
+    following: list[int] = []
+    for event in reversed(new):
+        count = counts.get(event.account_id, 0)
+        counts[event.account_id] = count + 1
+        following.append(count)
+    following.reverse()
+    accounts = {account_id: place for place, account_id in enumerate(counts, start=1)}
+    types = {type_: place for place, type_ in enumerate({event.type for event in new}, start=1)}
     at_ms = int(at.timestamp() * 1000)
-    await insert_events(
-        connection,
-        [
-            Event(
-                EventId(new_id(at_ms)),
-                event.account_id,
-                next(sequences[event.account_id]),
-                event.type,
-                event.message_id,
-                event.batch_id,
-                at,
-                event.data,
-            )
-            for event in new
-        ],
-    )
+    return {
+        "account_ids": list(counts),
+        "counts": list(counts.values()),
+        "types": list(types),
+        "at": at,
+        "event_ids": [new_id(at_ms) for _ in new],
+        "event_accounts": [accounts[event.account_id] for event in new],
+        "following": following,
+        "event_types": [types[event.type] for event in new],
+        "event_message_ids": [event.message_id for event in new],
+        "event_batch_ids": [event.batch_id for event in new],
+        "event_data": column([event.data for event in new]),
+    }
+
+
+SQL_INSERT: Final = Statement("""
+INSERT INTO events (id, account_id, sequence, type, message_id, batch_id, at, data)
+VALUES (%(id)s, %(account_id)s, %(sequence)s, %(type)s, %(message_id)s, %(batch_id)s, %(at)s, %(data)s)
+""")
+
+
+async def insert_event(connection: Connection, event: Event) -> None:
+    """Write an event without a number of its own: a test, which goes to one endpoint."""
+    await SQL_INSERT.rows(connection, **structs.asdict(event))
 
 
 _EVENT: Final = """

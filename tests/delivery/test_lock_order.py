@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 import pytest
@@ -20,6 +20,8 @@ from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
 from tumira.delivery import follow_up
 from tumira.delivery.lanes import Room
+from tumira.delivery.recent import RecentSegments
+from tumira.delivery.settle import settle
 from tumira.delivery.store import binds, queue, receipts
 from tumira.delivery.store.queue import ClaimRequest
 from tumira.identity.code_rules import AttemptLimits
@@ -105,6 +107,31 @@ async def test_a_claim_locks_messages_and_batches_by_id(world: World, table: str
     async with stopped_at(world, lambda line: claim(world, line), row, first, settings=as_a_worker):
         assert await is_free(world, row, second)
     assert set(await world.engine.statuses()) == {"sending"}
+
+
+@pytest.mark.parametrize("table", ["messages", "batches"])
+async def test_receipts_settled_from_memory_lock_messages_and_batches_by_id(world: World, table: str) -> None:
+    for _ in range(2):
+        await world.send()
+    claimed = await world.claim(2)
+    first, second = [row["id"] for row in await world.rows(f"SELECT id FROM {table} ORDER BY id")]
+    await write_again(world, table, first)
+    now = datetime.now(UTC)
+    segments = RecentSegments()
+    remembered = {one.id: segments.add(world.taken(one), one.recipient, now) for one in claimed}
+    outcomes = [told for one in reversed(claimed) for told in (world.taken(one), world.reported(one))]
+
+    async def record(connection: Connection) -> None:
+        await settle(connection, outcomes, worker="one", remembered=cast("Any", remembered))
+
+    row = f"SELECT FROM {table} WHERE id = $1"
+    async with stopped_at(world, record, row, first, settings={**KEY_LOOKUPS, **IN_KEY_ORDER}):
+        assert await is_free(world, row, second)
+        if table == "messages":
+            assert await is_free(world, "SELECT FROM in_flight LIMIT 1")
+        else:
+            assert not await is_free(world, "SELECT FROM messages LIMIT 1")
+    assert await world.engine.statuses() == {"delivered": 2}
 
 
 async def test_receipts_of_several_carriers_are_settled_at_once(world: World) -> None:

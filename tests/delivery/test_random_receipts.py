@@ -232,7 +232,8 @@ class Story:
             now,
             now,
         )
-        return Taken(one.claimed.id, part, one.taken >= one.claimed.segments, late=one.is_closed)
+        claimed = one.claimed if one.claimed.segments == 1 else None
+        return Taken(one.claimed.id, part, one.taken >= one.claimed.segments, one.is_closed, claimed)
 
     def _close(self, one: Try) -> None:
         if one.is_closed:

@@ -10,7 +10,7 @@ from tests.support.delivery.engine import Engine
 from tests.support.sending.owners import give_owner, texts_to_owner
 from tumira.core.ids import AccountId, BatchId, new_id
 from tumira.delivery.settle_rules import refund_notice
-from tumira.delivery.store.settlement import BatchChange, LockedBatch
+from tumira.delivery.store.settlement import BatchChange, ClosedBatch
 from tumira.simulator.smsc import run_smsc
 
 BATCH: Final = BatchId(new_id(0))
@@ -40,15 +40,15 @@ def test_a_batch_is_told_of_once_when_much_of_it_came_back(
     pending: int, before: str, settled: int, refunded: str, told: int
 ) -> None:
     cost = Decimal(100) if Decimal(before) + Decimal(refunded) > Decimal(5) else Decimal(8)
-    batch = LockedBatch(
+    batch = ClosedBatch(
         BATCH,
         AccountId(new_id(0)),
         datetime(2026, 11, 17, 12, 5, tzinfo=UTC),
-        pending,
+        pending - settled,
         cost,
-        Decimal(before),
+        Decimal(before) + Decimal(refunded),
     )
-    change = BatchChange(BATCH, settled, Decimal(refunded), completed=0 < pending == settled)
+    change = BatchChange(BATCH, settled, Decimal(refunded))
     notice = refund_notice(batch, change)
     assert (notice is not None) == bool(told)
     if notice is not None:

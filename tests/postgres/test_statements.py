@@ -18,12 +18,15 @@ import pytest_asyncio
 
 import tumira
 from tests.support.postgres.databases import clone
+from tumira import events
 from tumira.accounts import ledger, ledger_proofs
 from tumira.core.days import LOCAL_TIME
-from tumira.core.ids import BatchId, first_id, message_bounds
+from tumira.core.ids import AccountId, BatchId, first_id, message_bounds
 from tumira.delivery.store import queue, receipts, settlement
 from tumira.delivery.store import waiting as places
 from tumira.delivery.store.queue import batch_high, batch_low
+from tumira.delivery.store.settlement import NewPart
+from tumira.events import NewEvent
 from tumira.operations.audit.checks import CHECKS
 from tumira.postgres import partitions
 from tumira.postgres.connection import Connection
@@ -208,12 +211,23 @@ def written(ids: Sequence[UUID]) -> Values:
     count = len(ids)
     times = [datetime.now(UTC)] * count
     return bounds_of(ids) | {
+        "olds": ["queued"] * count,
         "statuses": ["delivered"] * count,
         "sent_ats": times,
         "delivered_ats": times,
         "refunded_ats": [None] * count,
         "reasons": [None] * count,
         "landed_ids": ids,
+        **{f"part_{name}": [None] * count for name in NewPart.__struct_fields__},
+        "part_message_id": ids,
+        "part_number": [2] * count,
+        "part_attempt": [0] * count,
+        "part_carrier_id": [1] * count,
+        "part_carrier_ref": ["1"] * count,
+        "part_carrier_key": ["1"] * count,
+        "part_claimed_at": times,
+        "part_submitted_at": times,
+        "part_answered_at": times,
         "report_message_id": ids,
         "report_number": [1] * count,
         "report_attempt": [0] * count,
@@ -224,7 +238,6 @@ def written(ids: Sequence[UUID]) -> Values:
         "batch_id": ids,
         "batch_settled": [1] * count,
         "batch_refunded": [0] * count,
-        "batch_completed": [True] * count,
     }
 
 
@@ -262,8 +275,10 @@ ENGINE: Final[dict[str, tuple[Statement, Callable[[Sequence[UUID]], Values], set
     "avoided": (queue.SQL_AVOIDED, claimed, set()),
     "hold": (settlement.SQL_LOCK, bounds_of, {"messages"}),
     "hold batches": (settlement.SQL_LOCK_BATCHES, bounds_of, {"batches"}),
-    "record": (settlement.SQL_RECORD, written, {"messages", "parts"}),
+    "record": (settlement.SQL_RECORD, written, {"messages"}),
     "settle": (settlement.SQL_SETTLE, written, {"messages", "parts", "batches"}),
+    "record and settle": (settlement.SQL_RECORD_AND_SETTLE, written, {"messages", "parts", "batches"}),
+    "costs": (settlement.SQL_COSTS, bounds_of, {"messages"}),
     "match": (receipts.SQL_FIND_SEGMENTS, matched, {"messages", "parts"}),
     "doubts": (receipts.SQL_DOUBTS, doubted, {"incidents", "messages"}),
     "known parts": (receipts.SQL_KNOWN_PARTS, bounds_of, {"parts"}),
@@ -521,20 +536,20 @@ def rows_read(plan: Any, tables: str) -> int:
 
 async def test_traffic_is_counted_without_a_look_at_the_table(connection: Connection) -> None:
     await connection.execute(TRAFFIC)
+    await connection.execute(
+        "INSERT INTO accounts (id, phone, name, business) VALUES ($1, '', '', '')", OWNER
+    )
     await set_all(connection, KEY_LOOKUPS)
+    day = date(2026, 11, 16).toordinal()
+    ended = {(AccountId(OWNER), day - back, "ZW"): {"delivered": 1} for back in range(GROUP)}
     values: Values = {
-        "account_ids": [OWNER] * GROUP,
-        "days": [date(2026, 11, 16) - timedelta(days=back) for back in range(GROUP)],
-        "countries": ["ZW"] * GROUP,
-        **{
-            status: [1] * GROUP for status in ("delivered", "undelivered", "expired", "failed", "unconfirmed")
-        },
+        **events.parameters([NewEvent(AccountId(OWNER), "message.delivered")], datetime.now(UTC)),
+        **daily_totals.parameters(ended),
     }
-    found = await generic_plan(connection, daily_totals.SQL_COUNT, values)
-    (inserted,) = [node for node in nodes(found) if node["Node Type"] == "ModifyTable"]
+    found = await generic_plan(connection, settlement.SQL_TELL, values)
+    (inserted,) = [node for node in nodes(found) if node.get("Conflicting Tuples") == GROUP]
     assert inserted["Conflict Arbiter Indexes"] == ["traffic_pkey"]
-    assert inserted["Conflicting Tuples"] == GROUP
-    assert list(scans(found)) == []
+    assert not any(relation == "traffic" for relation, _ in scans(found))
 
 
 async def test_the_overview_reads_what_it_shows_however_much_there_is(old_and_large: Connection) -> None:

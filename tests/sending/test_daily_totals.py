@@ -23,6 +23,7 @@ from tumira.delivery.store import binds, carriers, queue
 from tumira.delivery.store.binds import BindReport, BindState
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.operations import maintenance
+from tumira.postgres.connection import Connection
 from tumira.sending import daily_totals
 from tumira.sending.daily_totals import Day, Waiting, WaitReason
 
@@ -236,19 +237,22 @@ async def test_groups_that_end_messages_of_the_same_accounts_at_once_count_each_
 
 async def test_without_the_order_two_groups_would_wait_for_each_other(world: World) -> None:
     """The twin of those above: the same rows, each group counting them as its messages came."""
-    places: list[daily_totals.DayKey] = [
-        (world.caller.id, today().toordinal(), country) for country in ("ZA", "ZW")
-    ]
+
+    async def count(connection: Connection, country: str) -> None:
+        await connection.execute(
+            "INSERT INTO traffic (account_id, day, country, failed) VALUES ($1, $2, $3, 1)"
+            " ON CONFLICT (account_id, day, country) DO UPDATE SET failed = traffic.failed + 1",
+            world.caller.id,
+            today(),
+            country,
+        )
+
     async with world.engine.database.connection() as one, world.engine.database.connection() as other:
         for connection in (one, other):
             await connection.execute("BEGIN")
-        await daily_totals.count(one, {places[0]: {"failed": 1}})
-        await daily_totals.count(other, {places[1]: {"failed": 1}})
-        results = await asyncio.gather(
-            daily_totals.count(one, {places[1]: {"failed": 1}}),
-            daily_totals.count(other, {places[0]: {"failed": 1}}),
-            return_exceptions=True,
-        )
+        await count(one, "ZA")
+        await count(other, "ZW")
+        results = await asyncio.gather(count(one, "ZW"), count(other, "ZA"), return_exceptions=True)
         assert [type(result) for result in results].count(asyncpg.DeadlockDetectedError) == 1
         for connection in (one, other):
             await connection.execute("ROLLBACK")

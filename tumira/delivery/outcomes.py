@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from tumira.core.ids import MessageId
 from tumira.delivery.receipt_rules import Receipt
+from tumira.delivery.store.queue import ClaimedMessage
 from tumira.delivery.store.settlement import NewPart
 from tumira.delivery.store.waiting import QueueEntry, QueuePlace
 
@@ -18,6 +19,8 @@ class Taken(Struct, frozen=True, gc=False):
     complete: bool
     # The answer came after the message had been given up as doubtful, or the id was learnt from a receipt.
     late: bool = False
+    # The message as it was claimed, if this is its only segment.
+    claimed: ClaimedMessage | None = None
 
 
 class Reported(Struct, frozen=True, gc=False):

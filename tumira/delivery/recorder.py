@@ -9,28 +9,30 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Final, Protocol
+from uuid import UUID
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tumira.core import metrics
 from tumira.core.database_errors import is_unavailable
-from tumira.core.ids import AccountId, MessageId
+from tumira.core.ids import AccountId
 from tumira.delivery.match_receipts import find_by_id
 from tumira.delivery.observer import Observer
 from tumira.delivery.outcomes import Outcome, Reported, Taken
-from tumira.delivery.receipt_rules import Receipt, key, same_number, spellings
+from tumira.delivery.receipt_rules import Receipt, receipt_result
+from tumira.delivery.recent import RecentSegment, RecentSegments, as_sent
 from tumira.delivery.settle import settle
 from tumira.delivery.settle_rules import Ending
 from tumira.delivery.smpp.session import SmppSession
-from tumira.delivery.store import receipts
+from tumira.delivery.store import receipts, settlement
 from tumira.delivery.store.receipts import Match
+from tumira.delivery.store.settlement import LockedMessage
 from tumira.postgres.connection import Connection
 from tumira.postgres.pinned_connection import PinnedConnection
-from tumira.postgres.pool import BUSY, Database
+from tumira.postgres.pool import BUSY, IN_KEY_ORDER, Database
 
 GROUP_MAX: Final = 500
-RECENT_MAX: Final = 50_000
 PAUSE_S: Final = 0.2
 BEHIND_S: Final = 5.0
 # A small group costs nearly what a large one does, and nothing waits for it: the message is submitted.
@@ -44,15 +46,6 @@ class _Arrival(Struct, frozen=True, gc=False):
     received_at: datetime
     session: SmppSession
     token: object
-
-
-class _Recent(Struct, frozen=True, gc=False):
-    """A segment that a carrier took lately; its receipt is matched without the database."""
-
-    message_id: MessageId
-    number: int
-    attempt: int
-    recipient: str
 
 
 class Owner(Protocol):
@@ -86,7 +79,7 @@ class _Group:
 
 class Recorder:
     def __init__(self, database: Database, carrier_id: int, worker: str, observer: Observer) -> None:
-        self._lines = (PinnedConnection(database), PinnedConnection(database))
+        self._lines = tuple(PinnedConnection(database, settings=IN_KEY_ORDER) for _ in range(2))
         self.clock = database.clock
         self._carrier_id = carrier_id
         self._observer = observer
@@ -104,8 +97,7 @@ class Recorder:
         self._given = 0
         self._done = 0
         self._awaited: list[tuple[int, asyncio.Event]] = []
-        # In the order in which they came, so the first are the oldest.
-        self._recent: dict[str, _Recent] = {}
+        self._recent = RecentSegments()
         self._loop = asyncio.get_running_loop()
         self._written_at = self._loop.time()
         self._groups: set[asyncio.Task[None]] = set()
@@ -271,26 +263,33 @@ class Recorder:
         outcomes: list[Outcome] = []
         endings: list[Ending] = []
         arrivals: list[_Arrival] = []
+        # The messages as they should be by now, and whether these are all.
+        remembered: dict[UUID, LockedMessage] = {}
+        is_sure = not again
+        now = self.clock.now()
         for item in items:
             if isinstance(item, _Arrival):
                 arrivals.append(item)
                 continue
             outcome, recipient, _ = item
             outcomes.append(outcome)
-            if isinstance(outcome, Taken):
-                part = outcome.part
-                self._recent[part.carrier_key] = _Recent(
-                    part.message_id, part.number, part.attempt, recipient
-                )
-        reported, unmatched = await self._match(connection, arrivals)
+            if type(outcome) is not Taken:
+                is_sure = False
+                continue
+            message = self._recent.add(outcome, recipient, now)
+            if message is not None:
+                remembered[message.id] = message
+        reported, unmatched = await self._match(connection, arrivals, remembered, now)
         outcomes.extend(reported)
         if unmatched:
             await receipts.insert_unmatched(connection, self._carrier_id, unmatched)
         if outcomes:
+            is_sure = is_sure and all(one.message_id in remembered for one in outcomes)
             await settle(
                 connection,
                 outcomes,
                 worker=self._worker,
+                remembered=remembered if is_sure else None,
                 refunded=self.refunded,
                 tell_sent=self.tell_sent,
                 before_writing=before_writing,
@@ -299,24 +298,39 @@ class Recorder:
             )
         elif before_writing is not None:
             await before_writing()
-        while len(self._recent) > RECENT_MAX:
-            del self._recent[next(iter(self._recent))]
         return _Written(endings, len(arrivals) - len(unmatched), len(unmatched))
 
     async def _match(
-        self, connection: Connection, arrivals: Sequence[_Arrival]
+        self,
+        connection: Connection,
+        arrivals: Sequence[_Arrival],
+        remembered: dict[UUID, LockedMessage],
+        now: datetime,
     ) -> tuple[Sequence[Reported], Sequence[tuple[Receipt, datetime]]]:
+        """Find the segments of receipts, and add the messages that can be settled from memory."""
         reported: list[Reported] = []
         unmatched: list[tuple[Receipt, datetime]] = []
         unknown: list[tuple[Receipt, datetime]] = []
+        failed: list[UUID] = []
         for arrival in arrivals:
-            recent = self._find_recent(arrival.receipt)
+            receipt = arrival.receipt
+            recent = self._recent.find(receipt)
             if recent is None:
-                unknown.append((arrival.receipt, arrival.received_at))
-            else:
-                reported.append(self._reported(recent, arrival.receipt, arrival.received_at))
+                unknown.append((receipt, arrival.received_at))
+                continue
+            reported.append(self._reported(recent, receipt, arrival.received_at))
+            status = receipt_result(receipt.state, receipt.error).status
+            if status is None or recent.message is None:
+                continue
+            self._recent.end(recent)
+            remembered.setdefault(recent.message_id, as_sent(recent.message, now))
+            if status != "delivered":
+                failed.append(recent.message_id)
+        if failed:
+            for message_id, cost in (await settlement.list_costs(connection, failed)).items():
+                remembered[message_id] = structs.replace(remembered[message_id], cost=cost)
         if unknown:
-            readings = [self._find_recent(receipt, readings=True) for receipt, _ in unknown]
+            readings = [self._recent.find(receipt, readings=True) for receipt, _ in unknown]
             as_spelt = {place for place, reading in enumerate(readings) if reading is not None}
             found = await find_by_id(connection, self._carrier_id, unknown, as_spelt)
             for (receipt, received_at), reading, matches in zip(unknown, readings, found, strict=True):
@@ -328,17 +342,7 @@ class Recorder:
                     reported.append(self._reported(segment, receipt, received_at))
         return reported, unmatched
 
-    def _find_recent(self, receipt: Receipt, *, readings: bool = False) -> _Recent | None:
-        """Return the segment that was taken lately under a receipt's id, or another reading of it."""
-        if receipt.carrier_ref is None:
-            return None
-        for spelling in spellings(receipt.carrier_ref)[1:] if readings else (key(receipt.carrier_ref),):
-            recent = self._recent.get(spelling)
-            if recent is not None and same_number(recent.recipient, receipt.recipient):
-                return recent
-        return None
-
-    def _reported(self, segment: _Recent | Match, receipt: Receipt, received_at: datetime) -> Reported:
+    def _reported(self, segment: RecentSegment | Match, receipt: Receipt, received_at: datetime) -> Reported:
         return Reported(
             segment.message_id, segment.number, segment.attempt, self._carrier_id, receipt, received_at
         )
@@ -347,7 +351,7 @@ class Recorder:
         """Forget segments that could not be recorded: a receipt would settle a message without them."""
         for item in items:
             if not isinstance(item, _Arrival) and isinstance(item[0], Taken):
-                self._recent.pop(item[0].part.carrier_key, None)
+                self._recent.forget(item[0])
 
 
 def _acknowledge(items: Sequence[Item]) -> None:

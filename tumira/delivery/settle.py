@@ -5,6 +5,7 @@ along a legal transition, refunded where the carrier's rule says so, counted off
 event and counted to the day on which it was accepted. `settle_rules` decides what follows from each outcome.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from decimal import Decimal
@@ -22,20 +23,32 @@ from tumira.delivery.outcomes import (
     RetryLater,
     Taken,
 )
-from tumira.delivery.settle_rules import NO_RULES, REFUND_ALL, Consequences, Ending, refund_notice
+from tumira.delivery.settle_rules import (
+    NO_RULES,
+    REFUND_ALL,
+    Consequences,
+    Ending,
+    is_completed_by,
+    refund_notice,
+)
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store import settlement
 from tumira.delivery.store import waiting as places
-from tumira.delivery.store.settlement import BatchChange, LockedMessage
+from tumira.delivery.store.settlement import BatchChange, ClosedBatch, LockedMessage
 from tumira.delivery.store.waiting import QueuePlace
-from tumira.events import NewEvent, record_events
+from tumira.events import NewEvent
 from tumira.postgres.connection import Connection
 from tumira.pricing.destinations import network_of
-from tumira.sending import daily_totals
-from tumira.sending.owner_notices import NoticeKind, OwnerNotice, notify_owners
+from tumira.sending.owner_notices import NoticeKind, notify_owners
 
 # What a worker says of a message that it has claimed, and that counts only as long as it has.
 CLAIM_OUTCOMES: Final = (CarrierRefused, RetryLater, LeftInDoubt, Released, AlreadyTaken)
+
+_NOTHING: Final = Decimal(0)
+
+
+class ChangedMeanwhileError(Exception):
+    """A message had left the status that the caller remembered; nothing may be committed."""
 
 
 async def settle(
@@ -44,6 +57,7 @@ async def settle(
     *,
     worker: str,
     locked: Mapping[UUID, LockedMessage] | None = None,
+    remembered: Mapping[UUID, LockedMessage] | None = None,
     refunded: Collection[str] = REFUND_ALL,
     refund_rules: Mapping[int, Collection[str]] = NO_RULES,
     tell_sent: Collection[AccountId] = (),
@@ -56,21 +70,50 @@ async def settle(
     `refunded` are the final statuses that are refunded for this carrier; for receipts of several carriers,
     `refund_rules` has those of each. `tell_sent` are the accounts that receive `message.sent`. `again` is for
     outcomes that may have been settled before. A caller that gives `endings` counts them after its commit;
-    else they are counted here. `locked` are the messages if the caller has locked them. The caller
-    begins and commits the transaction.
+    else they are counted here. The caller begins and commits the transaction.
+
+    `locked` are the messages if the caller has locked them. `remembered` are all of them as they should be by
+    now: they are decided without a look, and locked and compared as they are written. Then the connection has
+    the settings `IN_KEY_ORDER`, and ChangedMeanwhileError says that one was not as it should be.
 
     A transaction settles once: messages are locked before batches, accounts and counters, so a second group
     in the same transaction would lock messages while it holds counters for which others wait.
     """
-    if locked is None:
+    if remembered is None and locked is None:
         locked = await settlement.lock_messages(connection, sorted({one.message_id for one in outcomes}))
-    known = [outcome for outcome in outcomes if outcome.message_id in locked]
+    messages = remembered if locked is None else locked
+    assert messages is not None
+    known = [outcome for outcome in outcomes if outcome.message_id in messages]
     if not known:
         if before_writing is not None:
             await before_writing()
         return 0
-    now = max(message.held_at for message in locked.values())
-    decided = Consequences(locked, refunded, now, tell_sent=tell_sent, again=again, refund_rules=refund_rules)
+    now = max(message.held_at for message in messages.values())
+    decided = Consequences(
+        messages, refunded, now, tell_sent=tell_sent, again=again, refund_rules=refund_rules
+    )
+    if locked is not None:
+        await _read_before(connection, decided, known, locked, worker)
+    for outcome in known:
+        decided.apply(outcome)
+    if before_writing is not None:
+        await before_writing()
+    await _write(connection, decided, are_locked=locked is not None)
+    if endings is not None:
+        endings.extend(decided.endings)
+    elif decided.endings:
+        await _count(connection, decided)
+    return len(decided.changed)
+
+
+async def _read_before(
+    connection: Connection,
+    decided: Consequences,
+    known: Sequence[Outcome],
+    locked: Mapping[UUID, LockedMessage],
+    worker: str,
+) -> None:
+    """Read what the decisions about locked messages depend on besides."""
     long = [one.message_id for one in known if type(one) is Reported and locked[one.message_id].segments > 1]
     if long:
         decided.add_parts_before(await settlement.list_states(connection, long))
@@ -80,16 +123,6 @@ async def settle(
     given_back = [one.message_id for one in known if isinstance(one, CLAIM_OUTCOMES)]
     if given_back:
         decided.own = await places.end_flight(connection, given_back, worker)
-    for outcome in known:
-        decided.apply(outcome)
-    if before_writing is not None:
-        await before_writing()
-    await _write(connection, decided)
-    if endings is not None:
-        endings.extend(decided.endings)
-    elif decided.endings:
-        await _count(connection, decided)
-    return len(decided.changed)
 
 
 async def _count(connection: Connection, decided: Consequences) -> None:
@@ -104,40 +137,59 @@ async def _count(connection: Connection, decided: Consequences) -> None:
     await latencies.add_outcomes(connection, latencies.slot_of(decided.now), counts)
 
 
-async def _write(connection: Connection, decided: Consequences) -> None:
-    """Write the decisions; the lock order is: batches, accounts, event counters, notices, daily totals.
+async def _write(connection: Connection, decided: Consequences, *, are_locked: bool) -> None:
+    """Write the decisions; the lock order is: batches, accounts, event counters, daily totals, notices.
 
     Accounts come as late as that allows, because an account's calls wait while its row is locked.
     """
-    batches, large_refunds = await _close_batches(connection, decided)
-    await _write_messages(connection, decided, batches)
+    changes = _batch_changes(decided)
+    if are_locked and changes:
+        await settlement.lock_batches(connection, [one.id for one in changes])
+    batches = await _write_messages(connection, decided, changes)
     if decided.refunds:
         await settlement.lock_accounts(connection, sorted({one.account_id for one in decided.refunds}))
         await settlement.refund(connection, decided.refunds)
-    await _tell(connection, decided, [one.id for one in batches if one.completed])
-    if large_refunds:
-        await notify_owners(connection, NoticeKind.REFUND, large_refunds, decided.now)
-    if decided.ended:
-        await daily_totals.count(connection, decided.ended)
+    new = decided.events
+    new.extend(
+        NewEvent(batch.account_id, "batch.completed", None, batch.id)
+        for batch, change in batches
+        if is_completed_by(batch, change)
+    )
+    await settlement.tell(connection, new, decided.now, decided.ended)
+    notices = [notice for notice in itertools.starmap(refund_notice, batches) if notice is not None]
+    if notices:
+        await notify_owners(connection, NoticeKind.REFUND, notices, decided.now)
+
+
+def _batch_changes(decided: Consequences) -> Sequence[BatchChange]:
+    refunded: dict[BatchId, Decimal] = {}
+    for refund in decided.refunds:
+        refunded[refund.batch_id] = refunded.get(refund.batch_id, _NOTHING) + refund.cost
+    return [
+        BatchChange(batch_id, decided.settled.get(batch_id, 0), refunded.get(batch_id, _NOTHING))
+        for batch_id in sorted(decided.settled.keys() | refunded.keys())
+    ]
 
 
 async def _write_messages(
     connection: Connection, decided: Consequences, batches: Sequence[BatchChange]
-) -> None:
+) -> Sequence[tuple[ClosedBatch, BatchChange]]:
+    """Write messages, segments, batches and places; return the batches."""
     if decided.elsewhere:
         await _leave(connection, decided.elsewhere, decided.places)
-    landed = await settlement.write(
+    written = await settlement.write(
         connection,
-        list(decided.changed.values()),
+        decided.changed.values(),
         [message.id for message in decided.landed],
-        list(decided.reports.values()),
+        decided.parts.values(),
+        decided.reports.values(),
         batches,
     )
-    if landed < len(decided.landed):
+    if written.moved < len(decided.changed):
+        raise ChangedMeanwhileError
+    if written.landed < len(decided.landed):
         # Another worker declared us dead meanwhile, and moved our messages out of flight.
         await _leave(connection, decided.landed, {})
-    if decided.parts:
-        await settlement.add_parts(connection, list(decided.parts.values()))
     if decided.doubled:
         await settlement.add_parts_once(connection, list(decided.doubled.values()))
     # A later outcome of the same group may have settled what an earlier one had sent back to wait.
@@ -153,49 +205,14 @@ async def _write_messages(
         await places.insert_retries(connection, delays)
     if decided.incidents:
         await places.insert_incidents(connection, decided.incidents)
+    changes = {change.id: change for change in batches}
+    return [(batch, changes[batch.id]) for batch in written.batches]
 
 
 async def _leave(
     connection: Connection, left: Sequence[LockedMessage], known: Mapping[UUID, QueuePlace]
 ) -> None:
     await places.delete_waiting(connection, {message.id: message.country for message in left}, known)
-
-
-async def _close_batches(
-    connection: Connection, decided: Consequences
-) -> tuple[Sequence[BatchChange], Sequence[OwnerNotice]]:
-    """Return what changes about the batches of a group, and the notices about large refunds."""
-    refunded: dict[BatchId, Decimal] = {}
-    for refund in decided.refunds:
-        refunded[refund.batch_id] = refunded.get(refund.batch_id, Decimal(0)) + refund.cost
-    touched = sorted(decided.settled.keys() | refunded.keys())
-    if not touched:
-        return [], []
-    locked = await settlement.lock_batches(connection, touched)
-    changes = [
-        BatchChange(
-            batch_id,
-            settled := decided.settled.get(batch_id, 0),
-            refunded.get(batch_id, Decimal(0)),
-            # A batch that was completed before stays so when a late receipt refunds one of its messages.
-            completed=settled > 0 and locked[batch_id].pending == settled,
-        )
-        for batch_id in touched
-    ]
-    notices = (refund_notice(locked[one.id], one) for one in changes)
-    return changes, [notice for notice in notices if notice is not None]
-
-
-async def _tell(connection: Connection, decided: Consequences, completed: Sequence[BatchId]) -> None:
-    owners = {message.batch_id: message.account_id for message, _ in decided.events}
-    await record_events(
-        connection,
-        [
-            *(NewEvent(one.account_id, kind, one.id, one.batch_id) for one, kind in decided.events),
-            *(NewEvent(owners[batch_id], "batch.completed", None, batch_id) for batch_id in completed),
-        ],
-        decided.now,
-    )
 
 
 def _is_pieced(taken: Taken, locked: Mapping[UUID, LockedMessage]) -> bool:

@@ -26,13 +26,14 @@ from tumira.delivery.outcomes import (
 )
 from tumira.delivery.store.settlement import (
     BatchChange,
-    LockedBatch,
+    ClosedBatch,
     LockedMessage,
     MessageChange,
     NewPart,
     PartReport,
 )
 from tumira.delivery.store.waiting import Incident, NewRetry, QueueEntry, QueuePlace
+from tumira.events import NewEvent
 from tumira.sending import lifecycle
 from tumira.sending.daily_totals import DayKey
 from tumira.sending.owner_notices import OwnerNotice, write_usd
@@ -92,7 +93,7 @@ class Consequences:
         self.ended: dict[DayKey, dict[str, int]] = {}
         self.endings: list[Ending] = []
         self.refunds: list[LockedMessage] = []
-        self.events: list[tuple[LockedMessage, str]] = []
+        self.events: list[NewEvent] = []
         self.entries: list[QueueEntry] = []
         self.delays: list[NewRetry] = []
         self.incidents: list[Incident] = []
@@ -162,7 +163,7 @@ class Consequences:
         change.status, change.sent_at = "sent", at
         self.changed[message.id] = change
         if message.account_id in self._tell_sent:
-            self.events.append((message, "message.sent"))
+            self._tell(message, "message.sent")
 
     def _report(self, change: MessageChange, report: Reported) -> None:
         outcome = receipt_rules.receipt_result(report.receipt.state, report.receipt.error)
@@ -316,12 +317,15 @@ class Consequences:
         )
         change.status, change.reason = status, reason
         self.changed[message.id] = change
-        self.events.append((message, f"message.{status}"))
+        self._tell(message, f"message.{status}")
         paid_back = self._refunded if refunded is None else refunded
         if status in paid_back and message.cost > 0 and message.refunded_at is None:
             change.refunded_at = self.now
             self.refunds.append(message)
-            self.events.append((message, "message.refunded"))
+            self._tell(message, "message.refunded")
+
+    def _tell(self, message: LockedMessage, type_: str) -> None:
+        self.events.append(NewEvent(message.account_id, type_, message.id, message.batch_id))
 
     def _count_end(self, message: LockedMessage, old: str, new: str) -> None:
         place = (message.account_id, local_ordinal(made_at_ms(message.batch_id)), message.country)
@@ -338,16 +342,20 @@ def _late(report: Reported) -> Incident:
     )
 
 
-def refund_notice(batch: LockedBatch, change: BatchChange) -> OwnerNotice | None:
+def is_completed_by(batch: ClosedBatch, change: BatchChange) -> bool:
+    """Tell whether this change completed the batch; a late receipt finds it complete."""
+    return batch.pending == 0 and change.settled > 0
+
+
+def refund_notice(batch: ClosedBatch, change: BatchChange) -> OwnerNotice | None:
     """Return the notice about a batch, once: when it is complete and much of its cost was given back.
 
     A late receipt may still refund more, which leads to a notice only if there was none before.
     """
-    was_complete = batch.pending == 0
-    refunded = batch.refunded + change.refunded
-    if not (was_complete or change.completed) or not _is_large(refunded, batch.total_cost):
+    refunded = batch.refunded
+    if batch.pending > 0 or not _is_large(refunded, batch.total_cost):
         return None
-    if was_complete and _is_large(batch.refunded, batch.total_cost):
+    if change.settled == 0 and _is_large(refunded - change.refunded, batch.total_cost):
         return None
     text = _(
         "{refunded} of {cost} for your batch of {time} was refunded, because messages were not delivered. "

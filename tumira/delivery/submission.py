@@ -132,7 +132,8 @@ def segment_taken(
         claimed.claimed_at,
         *times,
     )
-    return Taken(claimed.id, part, submission.complete, late=submission.closed)
+    whole = claimed if claimed.segments == 1 else None
+    return Taken(claimed.id, part, submission.complete, submission.closed, whole)
 
 
 def final_outcome(submission: Submission, carrier: Carrier, doubt: str) -> Outcome | None:

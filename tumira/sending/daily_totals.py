@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from tumira.core.days import LOCAL_TIME
 from tumira.core.ids import AccountId, BatchId, message_bounds
@@ -21,41 +21,40 @@ WAITING_MAX: Final = 1_000
 # Most messages of an open batch may have ended; this many are skipped for each that is counted.
 PASSED_OVER_MAX: Final = 20
 
+FINAL_STATUSES: Final = ("delivered", "undelivered", "expired", "failed", "unconfirmed")
+
 # An account, the ordinal of a day, and a country.
 DayKey = tuple[AccountId, int, str]
 
-# Sorted, as all locks are taken, and after the event counters: a transaction that counts here has written the
-# account's events before, so two of them never meet here.
-SQL_COUNT: Final = Statement("""
-INSERT INTO traffic (account_id, day, country, delivered, undelivered, expired, failed, unconfirmed)
-SELECT *
-  FROM unnest(%(account_ids)s::uuid[], %(days)s::date[], %(countries)s::text[], %(delivered)s::bigint[],
-              %(undelivered)s::bigint[], %(expired)s::bigint[], %(failed)s::bigint[],
-              %(unconfirmed)s::bigint[])
-       AS ended (account_id, day, country, delivered, undelivered, expired, failed, unconfirmed)
- ORDER BY account_id, day, country
-    ON CONFLICT (account_id, day, country) DO UPDATE
-   SET delivered = traffic.delivered + excluded.delivered,
-       undelivered = traffic.undelivered + excluded.undelivered,
-       expired = traffic.expired + excluded.expired,
-       failed = traffic.failed + excluded.failed,
-       unconfirmed = traffic.unconfirmed + excluded.unconfirmed
-""")
+# Sorted, as all locks are taken, and after the event counters (`events.RECORD`): a transaction that counts
+# here has locked the account's counter before, so two of them never meet here.
+COUNT: Final = """
+counted AS (
+    INSERT INTO traffic (account_id, day, country, delivered, undelivered, expired, failed, unconfirmed)
+    SELECT *
+      FROM unnest(%(ended_account_ids)s::uuid[], %(days)s::date[], %(countries)s::text[],
+                  %(delivered)s::bigint[], %(undelivered)s::bigint[], %(expired)s::bigint[],
+                  %(failed)s::bigint[], %(unconfirmed)s::bigint[])
+           AS ended (account_id, day, country, delivered, undelivered, expired, failed, unconfirmed)
+     WHERE (SELECT count(*) FROM reserved) > 0
+     ORDER BY account_id, day, country
+        ON CONFLICT (account_id, day, country) DO UPDATE
+       SET delivered = traffic.delivered + excluded.delivered,
+           undelivered = traffic.undelivered + excluded.undelivered,
+           expired = traffic.expired + excluded.expired,
+           failed = traffic.failed + excluded.failed,
+           unconfirmed = traffic.unconfirmed + excluded.unconfirmed
+)"""
 
 
-async def count(connection: Connection, ended: Mapping[DayKey, Mapping[str, int]]) -> None:
-    """Add to the totals of each final status, or subtract: a late receipt changes a status."""
-    await SQL_COUNT.rows(
-        connection,
-        account_ids=[account_id for account_id, _, _ in ended],
-        days=[date.fromordinal(day) for _, day, _ in ended],
-        countries=[country for _, _, country in ended],
-        delivered=[ends.get("delivered", 0) for ends in ended.values()],
-        undelivered=[ends.get("undelivered", 0) for ends in ended.values()],
-        expired=[ends.get("expired", 0) for ends in ended.values()],
-        failed=[ends.get("failed", 0) for ends in ended.values()],
-        unconfirmed=[ends.get("unconfirmed", 0) for ends in ended.values()],
-    )
+def parameters(ended: Mapping[DayKey, Mapping[str, int]]) -> dict[str, Any]:
+    """Return the parameters of `COUNT`: what to add to each final status; a late receipt subtracts."""
+    return {
+        "ended_account_ids": [account_id for account_id, _, _ in ended],
+        "days": [date.fromordinal(day) for _, day, _ in ended],
+        "countries": [country for _, _, country in ended],
+        **{status: [ends.get(status, 0) for ends in ended.values()] for status in FINAL_STATUSES},
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -304,7 +304,7 @@ async def send_test(
         if await retries.count_waiting_tests(connection, endpoint_id) >= TESTS_MAX:
             raise EndpointError(_("Too many tests are waiting. Wait until one has been sent."))
         event = Event(event_id, endpoint.account_id, 0, WEBHOOK_TEST, None, None, now, webhook_test_data())
-        await events.insert_events(connection, [event])
+        await events.insert_event(connection, event)
         await retries.upsert_retries(connection, [EventRetry(endpoint_id, 0, event_id, 0, now, now)])
         await send_now(connection, endpoint)
     return event_id

@@ -155,7 +155,7 @@ class World:
             submitted_at=now,
             answered_at=now,
         )
-        return Taken(claimed.id, part, complete, late)
+        return Taken(claimed.id, part, complete, late, claimed if claimed.segments == 1 else None)
 
     def receipt(
         self, claimed: ClaimedMessage, state: str = "DELIVRD", number: int = 1, attempt: int = 0

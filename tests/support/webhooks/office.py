@@ -9,7 +9,7 @@ from msgspec import structs
 
 from tumira import events
 from tumira.core.ids import AccountId, EndpointId, EventId, new_id
-from tumira.events import Event
+from tumira.events import Event, NewEvent
 from tumira.postgres.pool import Database
 from tumira.webhooks import endpoints, manage, retries
 from tumira.webhooks.attempts import Attempt
@@ -68,23 +68,18 @@ class Office:
     ) -> Sequence[Event]:
         account_id = account_id or self.ours
         began = at or datetime.now(UTC)
+        new = [NewEvent(account_id, "balance.low", data=LOW)] * count
         async with self.database.transaction() as connection:
-            last = (await events.reserve_sequences(connection, {account_id: count}))[account_id]
-            told = [
-                Event(
-                    EventId(new_id(int(datetime.now(UTC).timestamp() * 1000))),
-                    account_id,
-                    last - count + 1 + place,
-                    "balance.low",
-                    None,
-                    None,
-                    began + timedelta(seconds=place),
-                    LOW,
-                )
-                for place in range(count)
-            ]
-            await events.insert_events(connection, told)
-        return told
+            before = await events.last_sequence(connection, account_id)
+            await events.record_events(connection, new, datetime.now(UTC))
+            await connection.execute(
+                "UPDATE events SET at = $3 + (sequence - $2 - 1) * interval '1 second'"
+                " WHERE account_id = $1 AND sequence > $2",
+                account_id,
+                before,
+                began,
+            )
+            return await events.list_after(connection, account_id, before, None, count)
 
     async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         async with self.database.connection() as connection:

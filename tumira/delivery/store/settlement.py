@@ -5,7 +5,7 @@ daily totals, each by key. Statements find rows by a list of ids and by its boun
 partitions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -13,11 +13,15 @@ from uuid import UUID
 
 from msgspec import Struct, structs
 
+from tumira import events
 from tumira.core.ids import AccountId, BatchId, MessageId
 from tumira.delivery.store.queue import batch_high, batch_low
-from tumira.postgres.columns import columns
+from tumira.events import NewEvent
+from tumira.postgres.columns import column, columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
+from tumira.sending import daily_totals
+from tumira.sending.daily_totals import DayKey
 
 
 class LockedMessage(Struct, frozen=True):
@@ -58,6 +62,20 @@ async def lock_messages(
     return {row[0]: LockedMessage(*row) for row in rows}
 
 
+# What a message costs never changes, so no lock is needed.
+SQL_COSTS: Final = Statement("""
+SELECT id, cost
+  FROM messages
+ WHERE id = ANY(%(ids)s::uuid[])
+   AND id BETWEEN %(low)s AND %(high)s
+""")
+
+
+async def list_costs(connection: Connection, ids: Collection[UUID]) -> Mapping[UUID, Decimal]:
+    rows = await SQL_COSTS.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    return {row[0]: row[1] for row in rows}
+
+
 SQL_STATES: Final = Statement("""
 SELECT message_id, number, state, error
   FROM parts
@@ -88,20 +106,8 @@ async def list_numbers(connection: Connection, ids: Sequence[UUID]) -> Sequence[
     return [tuple(row) for row in rows]
 
 
-class LockedBatch(Struct, frozen=True, gc=False):
-    """A batch under a row lock."""
-
-    id: BatchId
-    account_id: AccountId
-    created_at: datetime
-    # Messages that are not final; with none the batch is completed.
-    pending: int
-    total_cost: Decimal
-    refunded: Decimal
-
-
 SQL_LOCK_BATCHES: Final = Statement("""
-SELECT id, account_id, created_at, pending, total_cost, refunded
+SELECT
   FROM batches
  WHERE id = ANY(%(ids)s::uuid[])
    AND id BETWEEN %(low)s AND %(high)s
@@ -110,9 +116,8 @@ SELECT id, account_id, created_at, pending, total_cost, refunded
 """)
 
 
-async def lock_batches(connection: Connection, ids: Sequence[BatchId]) -> Mapping[BatchId, LockedBatch]:
-    rows = await SQL_LOCK_BATCHES.rows(connection, ids=ids, low=min(ids), high=max(ids))
-    return {row[0]: LockedBatch(*row) for row in rows}
+async def lock_batches(connection: Connection, ids: Sequence[BatchId]) -> None:
+    await SQL_LOCK_BATCHES.rows(connection, ids=ids, low=min(ids), high=max(ids))
 
 
 SQL_LOCK_ACCOUNTS: Final = Statement("""
@@ -166,9 +171,10 @@ class BatchChange(Struct, frozen=True):
     id: BatchId
     settled: int
     refunded: Decimal
-    completed: bool
 
 
+# In the order of their ids, as all writers lock messages: the changes are sorted, and a connection with
+# `IN_KEY_ORDER` finds the rows in the order of their keys. A message in another status is not moved.
 _MOVE: Final = """
 moved AS (
     UPDATE messages
@@ -177,17 +183,35 @@ moved AS (
            delivered_at = coalesce(messages.delivered_at, change.delivered_at),
            refunded_at = coalesce(messages.refunded_at, change.refunded_at),
            failure_reason = change.reason
-      FROM unnest(%(ids)s::uuid[], %(statuses)s::text[], %(sent_ats)s::timestamptz[],
+      FROM unnest(%(ids)s::uuid[], %(olds)s::text[], %(statuses)s::text[], %(sent_ats)s::timestamptz[],
                   %(delivered_ats)s::timestamptz[], %(refunded_ats)s::timestamptz[], %(reasons)s::text[])
-           AS change (id, status, sent_at, delivered_at, refunded_at, reason)
+           AS change (id, old, status, sent_at, delivered_at, refunded_at, reason)
      WHERE messages.id = change.id
        AND messages.id = ANY(%(ids)s::uuid[])
        AND messages.id BETWEEN %(low)s AND %(high)s
+       AND messages.status = change.old
+ RETURNING 1
 )"""
 
-_LET_GO: Final = """
+# Only after the messages are locked.
+_AFTER: Final = "(SELECT count(*) FROM moved) >= 0"
+
+_LET_GO: Final = f"""
 let_go AS (
-    DELETE FROM in_flight WHERE message_id = ANY(%(landed_ids)s::uuid[]) RETURNING 1
+    DELETE FROM in_flight WHERE message_id = ANY(%(landed_ids)s::uuid[]) AND {_AFTER} RETURNING 1
+)"""  # noqa: S608 - only a constant is put in
+
+_TAKE: Final = """
+taken AS (
+    INSERT INTO parts (message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key,
+                       claimed_at, submitted_at, answered_at, state, error, receipt, received_at)
+    SELECT *
+      FROM unnest(%(part_message_id)s::uuid[], %(part_number)s::smallint[], %(part_attempt)s::smallint[],
+                  %(part_carrier_id)s::integer[], %(part_reference)s::smallint[],
+                  %(part_carrier_ref)s::text[], %(part_carrier_key)s::text[],
+                  %(part_claimed_at)s::timestamptz[], %(part_submitted_at)s::timestamptz[],
+                  %(part_answered_at)s::timestamptz[], %(part_state)s::text[], %(part_error)s::text[],
+                  %(part_receipt)s::text[], %(part_received_at)s::timestamptz[])
 )"""
 
 _REPORT: Final = """
@@ -206,70 +230,117 @@ reported AS (
        AND parts.message_id BETWEEN %(low)s AND %(high)s
 )"""
 
-_CLOSE: Final = """
+# A batch that was completed before stays so when a late receipt refunds one of its messages.
+_CLOSE: Final = f"""
 closed AS (
     UPDATE batches
        SET pending = pending - change.settled,
            refunded = batches.refunded + change.refunded,
-           status = CASE WHEN change.completed THEN 'completed' ELSE status END,
-           completed_at = CASE WHEN change.completed THEN clock_timestamp() ELSE completed_at END
-      FROM unnest(%(batch_id)s::uuid[], %(batch_settled)s::integer[], %(batch_refunded)s::numeric[],
-                  %(batch_completed)s::boolean[]) AS change (id, settled, refunded, completed)
+           status = CASE WHEN pending = change.settled THEN 'completed' ELSE status END,
+           completed_at = CASE WHEN pending = change.settled AND change.settled > 0
+                               THEN clock_timestamp() ELSE completed_at END
+      FROM unnest(%(batch_id)s::uuid[], %(batch_settled)s::integer[], %(batch_refunded)s::numeric[])
+           AS change (id, settled, refunded)
      WHERE batches.id = change.id
        AND batches.id = ANY(%(batch_id)s::uuid[])
        AND batches.id BETWEEN %(batch_low)s AND %(batch_high)s
-)"""
+       AND {_AFTER}
+ RETURNING batches.id, batches.account_id, batches.created_at, batches.pending, batches.total_cost,
+           batches.refunded
+)"""  # noqa: S608 - only a constant is put in
 
-_LANDED: Final = "SELECT count(*) FROM let_go"
+_COUNTS: Final = "(SELECT count(*) FROM moved) AS moved, (SELECT count(*) FROM let_go) AS let_go"
+_CLOSED: Final = f"SELECT * FROM (SELECT {_COUNTS}) AS counts LEFT JOIN closed ON true"  # noqa: S608 - as above
 
-SQL_RECORD: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_REPORT} {_LANDED}")
-SQL_SETTLE: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_REPORT}, {_CLOSE} {_LANDED}")
+SQL_RECORD: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_TAKE} SELECT {_COUNTS}")
+SQL_SETTLE: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_REPORT}, {_CLOSE} {_CLOSED}")
+SQL_RECORD_AND_SETTLE: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_TAKE}, {_REPORT}, {_CLOSE} {_CLOSED}")
+
+
+class ClosedBatch(Struct, frozen=True, gc=False):
+    """A batch after the change."""
+
+    id: BatchId
+    account_id: AccountId
+    created_at: datetime
+    # Messages that are not final; with none the batch is completed.
+    pending: int
+    total_cost: Decimal
+    refunded: Decimal
+
+
+class Written(Struct, frozen=True):
+    """How many messages were still in their old status, how many were in flight, and the batches."""
+
+    moved: int
+    landed: int
+    batches: Sequence[ClosedBatch] = ()
 
 
 async def write(
     connection: Connection,
-    changes: Sequence[MessageChange],
+    changes: Collection[MessageChange],
     landed: Sequence[UUID],
-    reports: Sequence[PartReport],
+    parts: Collection[NewPart],
+    reports: Collection[PartReport],
     batches: Sequence[BatchChange],
-) -> int:
-    """Write the decisions about locked messages; `landed` are those no longer in flight.
+) -> Written:
+    """Write the decisions about messages; `landed` are those no longer in flight.
 
-    Return how many of these were in flight.
+    Messages that are not locked yet are locked here, by id, and then their batches: the connection has the
+    settings `KEY_LOOKUPS` and `IN_KEY_ORDER` then.
     """
-    ids = [*(change.message.id for change in changes), *(report.message_id for report in reports)]
-    parameters = {
-        **_changes(changes),
-        "low": min(ids, default=None),
-        "high": max(ids, default=None),
-        "landed_ids": landed,
-        **columns(PartReport, reports, "report_"),
-    }
-    if batches:
-        batch_ids = [batch.id for batch in batches]
-        bounds = {"batch_low": batch_low(min(batch_ids)), "batch_high": batch_high(max(batch_ids))}
-        changed = columns(BatchChange, batches, "batch_")
-        return int(await SQL_SETTLE.value(connection, **parameters, **changed, **bounds))
-    if changes or landed or reports:
-        return int(await SQL_RECORD.value(connection, **parameters))
-    return 0
+    if not changes and not landed and not parts and not reports:
+        return Written(0, 0)
+    parameters = _changes(changes)
+    ids = parameters["ids"]
+    if reports:
+        ids = [*ids, *(report.message_id for report in reports)]
+    parameters |= {"low": min(ids, default=None), "high": max(ids, default=None), "landed_ids": landed}
+    statement = SQL_SETTLE
+    if parts:
+        statement = SQL_RECORD_AND_SETTLE if reports or batches else SQL_RECORD
+        parameters |= columns(NewPart, parts, "part_")
+    if statement is not SQL_RECORD:
+        parameters |= columns(PartReport, reports, "report_") | columns(BatchChange, batches, "batch_")
+        batch_ids = parameters["batch_id"]
+        parameters["batch_low"] = batch_low(min(batch_ids)) if batch_ids else None
+        parameters["batch_high"] = batch_high(max(batch_ids)) if batch_ids else None
+    rows = await statement.rows(connection, **parameters)
+    moved, let_go = rows[0][:2]
+    return Written(moved, let_go, [ClosedBatch(*row[2:]) for row in rows] if batches else ())
 
 
-def _changes(changes: Sequence[MessageChange]) -> dict[str, Any]:
+def _changes(changes: Collection[MessageChange]) -> dict[str, Any]:
+    by_id = sorted(changes, key=_message_id)
     return {
-        "ids": [change.message.id for change in changes],
-        "statuses": [change.status for change in changes],
-        "sent_ats": [change.sent_at for change in changes],
-        "delivered_ats": [change.delivered_at for change in changes],
-        "refunded_ats": [change.refunded_at for change in changes],
-        "reasons": [change.reason for change in changes],
+        "ids": [change.message.id for change in by_id],
+        "olds": [change.message.status for change in by_id],
+        "statuses": [change.status for change in by_id],
+        "sent_ats": column([change.sent_at for change in by_id]),
+        "delivered_ats": column([change.delivered_at for change in by_id]),
+        "refunded_ats": column([change.refunded_at for change in by_id]),
+        "reasons": column([change.reason for change in by_id]),
     }
 
 
-async def add_parts(connection: Connection, parts: Sequence[NewPart]) -> None:
-    await connection.copy_records_to_table(
-        "parts", records=map(structs.astuple, parts), columns=NewPart.__struct_fields__
-    )
+def _message_id(change: MessageChange) -> MessageId:
+    return change.message.id
+
+
+# The event counters are locked before the daily totals.
+SQL_TELL: Final = Statement(f"WITH {events.RECORD}, {daily_totals.COUNT} SELECT 0")
+
+
+async def tell(
+    connection: Connection, new: Sequence[NewEvent], at: datetime, ended: Mapping[DayKey, Mapping[str, int]]
+) -> None:
+    """Write events with the next numbers of their accounts, and count the ends of the day."""
+    if ended:
+        counted = daily_totals.parameters(ended)
+        await SQL_TELL.value(connection, **events.parameters(new, at), **counted)
+    else:
+        await events.record_events(connection, new, at)
 
 
 # A late answer may come for a segment that another one has recorded already.
