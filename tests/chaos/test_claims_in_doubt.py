@@ -56,6 +56,7 @@ async def test_nothing_is_submitted_before_its_claim_is_on_disk(database_url: st
     assert set(smsc.texts.counts.values()) == {1}
 
 
+@pytest.mark.long
 async def test_twin_a_submit_before_the_commit_of_its_claim_is_seen(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +120,7 @@ async def test_with_a_group_of_answers_unrecorded_nothing_more_is_submitted(engi
         assert await engine.audit() == []
 
 
+@pytest.mark.long
 async def test_twin_without_the_bound_everything_is_submitted_unrecorded(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
