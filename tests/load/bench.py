@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import asyncpg
 
+from tests.load.carrier import Manners
 from tests.load.end_to_end import (
     BODY,
     NUMBERS,
@@ -153,7 +154,12 @@ def _measure_passcodes(server: str, goals: Goals) -> None:
     with run_carrier_peer() as carrier, run_stack(server, postmaster, port=carrier.port, tps=500) as stack:
         caller = stack.open_account()
         fill_queue(stack, caller, 200)
+        measure_latency(stack, carrier, caller, "  warming up", 100)
         beside = measure_latency(stack, carrier, caller, "(h) passcodes, 50/s, 200,000 bulk messages wait")
+        stack.change_window(carrier, 10)
+        carrier.behave(Manners(answer_ms=50, window=10))
+        measure_latency(stack, carrier, caller, "(y) the same, window 10, answers after 50 ms")
+        assert carrier.counts()["exceeding"] == 0, carrier.counts()
     print()
     for name, goal_ms, alone, crowded in zip(("p50", "p99"), (3, 10), idle, beside, strict=True):
         goals.at_most(f"passcodes at 50/s, request to carrier, {name}", goal_ms, alone, " ms")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.load.peers import CarrierPeer
 from tests.load.processor import database_cpu_s, node_cpu_s, process_cpu_s
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import Caller, Service, free_port, wait_until_ready
@@ -61,6 +62,12 @@ class Stack:
         """Bind to a carrier on this machine, in place of the one before."""
         url = f"smpp://bench:secret@127.0.0.1:{port}?window={window}&tps={tps}"
         self.service.run(add_carrier, "bench", url, None, 100)
+
+    def change_window(self, carrier: CarrierPeer, window: int) -> None:
+        """Bind again with another window, and wait for that."""
+        binds = carrier.counts()["binds"]
+        self.use_carrier(carrier.port, window)
+        carrier.wait_for(binds + 1, "binds")
 
 
 class Meter:

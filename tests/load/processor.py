@@ -24,7 +24,8 @@ def process_cpu_s(pid: int, *, ended: bool = False) -> float:
 def node_cpu_s(pid: int) -> Mapping[str, float]:
     """Return the seconds that `tumira serve` and its processes have used, by command, such as `web`.
 
-    Processes of the same command are added up, and so is what they start themselves.
+    Processes of the same command are added up, and so is what they start themselves. A worker for webhooks
+    only is `webhooks`.
     """
     used: defaultdict[str, float] = defaultdict(float)
     for role, each in _tree(pid, ""):
@@ -55,7 +56,10 @@ def _role(pid: int) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     except OSError:
         return ""
-    return words[words.index(_PROGRAM) + 1] if _PROGRAM in words[:-1] else ""
+    if _PROGRAM not in words[:-1]:
+        return ""
+    command = words[words.index(_PROGRAM) + 1]
+    return "webhooks" if command == "worker" and "only" in words else command
 
 
 def _children(pid: int) -> list[int]:

@@ -43,9 +43,7 @@ def measure_windows(server: str, goals: Goals) -> None:
         stack.add_endpoint(caller, sink.port)
         for window in WINDOWS:
             if window != WINDOWS[0]:
-                binds = carrier.counts()["binds"]
-                stack.use_carrier(carrier.port, window)
-                carrier.wait_for(binds + 1, "binds")
+                stack.change_window(carrier, window)
             for answer_ms in ANSWERS_MS:
                 if window * 1000 / answer_ms <= LIMIT_MAX:
                     terms, count = (answer_ms, window), _count(answer_ms, window)
