@@ -163,6 +163,7 @@ def measure_latency(
     """Send passcodes at an even pace and return the milliseconds from request to carrier, p50 and p99."""
     sent: dict[str, float] = {}
     known = carrier.passcodes().keys()
+    meter = Meter(stack.cpu_s, lambda: _peers_s(carrier, None))
     with _connections(stack.address) as connections:
         began = time.perf_counter()
         for place in range(count):
@@ -183,7 +184,8 @@ def measure_latency(
         time.sleep(0.1)
     waits = sorted((came[text] - at) * 1000 for text, at in sent.items())
     p50, p99 = waits[len(waits) // 2], waits[int(len(waits) * 0.99)]
-    print(f"{label:<52} p50 {p50:5.1f} ms   p99 {p99:5.1f} ms   (request to submit_sm)", flush=True)
+    parts = meter.per_message(count, max(sent.values()) - min(sent.values()))
+    print(f"{label:<52} p50 {p50:5.1f} ms   p99 {p99:5.1f} ms   (request to submit_sm)   {parts}", flush=True)
     return p50, p99
 
 
