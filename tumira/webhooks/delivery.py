@@ -55,7 +55,9 @@ class EndpointDelivery:
         self._all_recorded.set()
         # Whether a cursor moved and the worker does not know yet.
         self._has_moved = False
+        # Whether there may be new events, due retries or replays, and whether the last page was full.
         self._must_read = True
+        self._has_more = False
         self._closing = False
         self._woken = asyncio.Event()
 
@@ -115,12 +117,11 @@ class EndpointDelivery:
     @property
     def _may_read(self) -> bool:
         is_low = len(self._backlog) < BACKLOG_LOW and self._results.unrecorded < UNRECORDED_MAX
-        return self._must_read and is_low
+        return is_low and (self._must_read or self._has_more)
 
     async def _step(self) -> None:
         try:
             if self._may_read:
-                self._must_read = False
                 await self._read()
             self._begin()
         except Exception as error:  # noqa: BLE001 - nothing is lost: the events are read again
@@ -135,12 +136,17 @@ class EndpointDelivery:
         timer.cancel()
 
     async def _read(self) -> None:
+        only_pages = not self._must_read
+        self._must_read = False
         async with self._database.connection() as connection:
             found = await self._reader.read(
-                connection, self._clock(), is_probing=self._results.health.is_probing
+                connection,
+                self._clock(),
+                is_probing=self._results.health.is_probing,
+                only_pages=only_pages,
             )
         self._has_moved = self._has_moved or found.has_moved
-        self._must_read = self._must_read or found.has_more
+        self._has_more = found.has_more
         self._backlog.extend(found.pending)
         if self._has_moved and not self._backlog and not self._in_flight:
             self._report()

@@ -112,11 +112,18 @@ class EventReader:
         # Retries that were read and whose results are not written yet.
         self._retries_in_hand: set[EventId] = set()
 
-    async def read(self, connection: Connection, now: datetime, *, is_probing: bool) -> ReadEvents:
-        """Read the next events; nothing is noted unless all of them could be read."""
-        due = await self._read_retries(connection, now, is_probing=is_probing)
-        for replay in await retries.list_replays(connection, self._endpoint.id, REPLAYS_MAX):
-            self._replays.setdefault(replay.id, EventCursor(replay.position, replay))
+    async def read(
+        self, connection: Connection, now: datetime, *, is_probing: bool, only_pages: bool = False
+    ) -> ReadEvents:
+        """Read the next events; nothing is noted unless all of them could be read.
+
+        With `only_pages` no due retries and no new replays are looked for.
+        """
+        due: Sequence[PendingEvent] = ()
+        if not only_pages:
+            due = await self._read_retries(connection, now, is_probing=is_probing)
+            for replay in await retries.list_replays(connection, self._endpoint.id, REPLAYS_MAX):
+                self._replays.setdefault(replay.id, EventCursor(replay.position, replay))
         cursors = (self.live, *self._replays.values())
         pages = [await cursor.read_page(connection, self._endpoint) for cursor in cursors]
         fresh = [PendingEvent(event, b"", page.cursor) for page in pages for event in page.events]

@@ -81,12 +81,13 @@ class ResultKeeper:
 
     def add(self, pending: PendingEvent, result: SendResult, now: datetime) -> None:
         next_at: datetime | None = None
-        if result.is_delivered:
+        is_delivered = result.is_delivered
+        if is_delivered:
             self._has_recovered = self._has_recovered or self.health.is_probing
             self.health = endpoint_health.succeeded(self.health, now)
         else:
             next_at = self._fail(pending, result, now)
-        self.concurrency = endpoint_health.next_concurrency(self.concurrency, delivered=result.is_delivered)
+        self.concurrency = endpoint_health.next_concurrency(self.concurrency, delivered=is_delivered)
         self._keep(pending, result, next_at)
 
     def take(self) -> EndpointResults:
@@ -170,6 +171,8 @@ class ResultKeeper:
 
 def _printable(start: bytes) -> str:
     """Return the start of a response as text that PostgreSQL can store."""
+    if not start:
+        return ""
     return start[:ANSWER_MAX].decode(errors="replace").replace("\0", "\ufffd")
 
 

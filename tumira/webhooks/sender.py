@@ -72,11 +72,11 @@ class EventSender:
 
     def _count(self, pending: PendingEvent, result: SendResult, now: datetime) -> None:
         """Count an attempt, and add it to the trace of its message."""
-        event, status = pending.event, result.status
-        label = "delivered" if result.is_delivered else "failed" if status is None else "refused"
+        event, status, is_delivered = pending.event, result.status, result.is_delivered
+        label = "delivered" if is_delivered else "failed" if status is None else "refused"
         _attempts(label).inc()
         metrics.WEBHOOK_SECONDS.observe(result.duration_ms / 1000)
-        if result.is_delivered:
+        if is_delivered:
             delay_s = (now - event.at).total_seconds()
             metrics.WEBHOOK_DELAY_SECONDS.observe(max(0.0, delay_s))
         about = event.message_id or event.batch_id
@@ -93,6 +93,6 @@ class EventSender:
                 tracing.nanoseconds(start_ms),
                 tracing.nanoseconds(start_ms + result.duration_ms),
                 {} if status is None else {"http.response.status_code": status},
-                failed=not result.is_delivered,
+                failed=not is_delivered,
             )
         )
