@@ -9,7 +9,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tumira.accounts.rate_limit import EXACT_MAX, WINDOW_S, CallWindow, RateDecision, look, take
+from tumira.accounts.rate_limit import (
+    EXACT_MAX,
+    WINDOW_S,
+    CallWindow,
+    RateDecision,
+    changed_count,
+    look,
+    take,
+)
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -178,6 +186,23 @@ def test_whatever_the_history_the_limit_holds_and_the_answers_are_true(steps: Se
             then_us = call.clock_us + place.reset_s * SECOND
             assert take(window, call.limit, then_us).allowed
             assert not take(window, call.limit, then_us - SECOND).allowed
+
+
+@settings(max_examples=25)
+@given(restless)
+@example([Step(0, 0, 2000, 9, 0)])
+def test_where_only_the_last_count_changes_nothing_else_does(steps: Sequence[Step]) -> None:
+    stored = EMPTY
+    for place, call in enumerate(play(steps)):
+        # As many calls as a group may have.
+        if place % 8 == 0:
+            stored = call.before
+        after = call.place.window
+        last_count = changed_count(stored, after)
+        if last_count is not None:
+            assert after == CallWindow(stored.times_us, (*stored.counts[:-1], last_count))
+        elif call.limit > EXACT_MAX and stored.times_us and stored.times_us[0] > call.clock_us - MINUTE:
+            assert stored.times_us != after.times_us
 
 
 @settings(max_examples=50)

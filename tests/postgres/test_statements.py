@@ -132,10 +132,9 @@ async def plan(connection: Connection, statement: Statement, values: dict[str, A
 
 CHARGES: Final = {
     "charged_amounts": f"{{{','.join(['0'] * 64)}}}",
-    "first_calls": f"{{{','.join(['1'] * 64)}}}",
-    "last_calls": f"{{{','.join(['0'] * 64)}}}",
-    "call_times": "{}",
-    "call_counts": "{}",
+    "call_times": "{" + ",".join(['"{}"'] * 64) + "}",
+    "call_counts": "{" + ",".join(['"{}"'] * 64) + "}",
+    "last_counts": f"{{{','.join(['NULL'] * 64)}}}",
     "spent_on": f"{{{','.join(['NULL'] * 64)}}}",
     "spent_today": f"{{{','.join(['0'] * 64)}}}",
     "unbilled_today": f"{{{','.join(['0'] * 64)}}}",

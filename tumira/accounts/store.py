@@ -22,6 +22,8 @@ class LockedAccount(Struct):
     """An account whose row is locked, with what a call may change on it."""
 
     window: CallWindow
+    # As the row has it.
+    stored_window: CallWindow
     id: AccountId
     balance: Decimal
     rate_limit: int
@@ -67,7 +69,8 @@ async def lock(connection: Connection, account_id: AccountId) -> LockedAccount:
 def read_locked(row: Iterable[Any]) -> LockedAccount:
     """Read the columns of `LOCKED`, in a row that this transaction has locked."""
     call_times, call_counts, *columns = row
-    return LockedAccount(CallWindow(tuple(call_times), tuple(call_counts)), *columns)
+    window = CallWindow(tuple(call_times), tuple(call_counts))
+    return LockedAccount(window, window, *columns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ account is locked for a moment only. All statements share the same CTEs.
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from itertools import accumulate, chain
 from typing import Any, Final
 from uuid import UUID
 
 from msgspec import Struct
 
+from tumira.accounts.rate_limit import changed_count
 from tumira.accounts.store import LockedAccount
 from tumira.core.ids import AccountId, BatchId
 from tumira.postgres.connection import Connection
@@ -52,20 +52,24 @@ class Debit(Struct, frozen=True):
 # The balance is lowered, not set: the row is locked, and the table has a CHECK, so even an error in our
 # arithmetic cannot create money or take the balance below zero. The list of ids keeps the plan on the
 # primary key, whatever the planner estimates for unnest. Windows differ in length, which an array of arrays
-# does not allow, so they are passed one behind the other, with where each begins and ends.
+# does not allow, so they are passed as text; without one, only the last count changes. Numbers would be
+# slower, because asyncpg looks at each of them.
 _CHARGE: Final = """
 charged AS (
     UPDATE accounts
        SET balance = balance - charge.amount,
-           call_times = (%(call_times)s::bigint[])[charge.first_call:charge.last_call],
-           call_counts = (%(call_counts)s::integer[])[charge.first_call:charge.last_call],
+           call_times = coalesce(charge.call_times::bigint[], accounts.call_times),
+           call_counts = coalesce(
+               charge.call_counts::integer[],
+               accounts.call_counts[:cardinality(accounts.call_counts) - 1] || charge.last_count),
            spent_on = charge.spent_on,
            spent_today = charge.spent_today,
            unbilled_today = charge.unbilled_today
-      FROM unnest(%(charged_ids)s::uuid[], %(charged_amounts)s::numeric[], %(first_calls)s::integer[],
-                  %(last_calls)s::integer[], %(spent_on)s::date[], %(spent_today)s::numeric[],
-                  %(unbilled_today)s::bigint[])
-           AS charge (account_id, amount, first_call, last_call, spent_on, spent_today, unbilled_today)
+      FROM unnest(%(charged_ids)s::uuid[], %(charged_amounts)s::numeric[], %(call_times)s::text[],
+                  %(call_counts)s::text[], %(last_counts)s::integer[], %(spent_on)s::date[],
+                  %(spent_today)s::numeric[], %(unbilled_today)s::bigint[])
+           AS charge (account_id, amount, call_times, call_counts, last_count, spent_on, spent_today,
+                      unbilled_today)
      WHERE id = charge.account_id
        AND id = ANY(%(charged_ids)s::uuid[])
 )"""
@@ -83,13 +87,14 @@ _STORE_BATCHES: Final = """
 stored AS (
     INSERT INTO batches (id, account_id, created_at, completed_at, recipients, pending, segments,
                          total_cost, status, channel, reference, body)
-    SELECT id, account_id, created_at, CASE WHEN recipients = 0 THEN created_at END,
+    SELECT id, account_id, %(created_at)s::timestamptz,
+           CASE WHEN recipients = 0 THEN %(created_at)s::timestamptz END,
            recipients, recipients, segments, total_cost,
            CASE WHEN recipients = 0 THEN 'completed' ELSE 'queued' END, channel, reference, body
-      FROM unnest(%(ids)s::uuid[], %(account_ids)s::uuid[], %(created_ats)s::timestamptz[],
-                  %(recipient_counts)s::integer[], %(segments)s::smallint[], %(total_costs)s::numeric[],
-                  %(channels)s::text[], %(references)s::text[], %(bodies)s::text[])
-           AS batch (id, account_id, created_at, recipients, segments, total_cost, channel, reference, body)
+      FROM unnest(%(ids)s::uuid[], %(account_ids)s::uuid[], %(recipient_counts)s::integer[],
+                  %(segments)s::smallint[], %(total_costs)s::numeric[], %(channels)s::text[],
+                  %(references)s::text[], %(bodies)s::text[])
+           AS batch (id, account_id, recipients, segments, total_cost, channel, reference, body)
 )"""
 
 # A message refers to its leg by index into short arrays, so a thousand rows take four long arrays only.
@@ -131,14 +136,14 @@ _DEBIT: Final = """
 debited AS (
     INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id)
     SELECT account_id, 'customer', 'revenue', amount, batch_id
-      FROM unnest(%(debit_account_ids)s::uuid[], %(amounts)s::numeric[], %(batch_ids)s::uuid[])
+      FROM unnest(%(account_ids)s::uuid[], %(total_costs)s::numeric[], %(ids)s::uuid[])
            AS debit (account_id, amount, batch_id)
      WHERE amount > 0
 ), remembered AS (
     INSERT INTO idempotency_keys AS old (account_id, key, fingerprint, response, batch_id)
     SELECT account_id, key, fingerprint, response, batch_id
-      FROM unnest(%(debit_account_ids)s::uuid[], %(keys)s::text[], %(fingerprints)s::bytea[],
-                  %(responses)s::bytea[], %(batch_ids)s::uuid[])
+      FROM unnest(%(account_ids)s::uuid[], %(keys)s::text[], %(fingerprints)s::bytea[],
+                  %(responses)s::bytea[], %(ids)s::uuid[])
            AS debit (account_id, key, fingerprint, response, batch_id)
      WHERE key IS NOT NULL
         ON CONFLICT (account_id, key) DO UPDATE
@@ -179,14 +184,16 @@ async def write(
     parameters = _charge(charges)
     if batches:
         statement = SQL_ACCEPT
-        parameters |= _advance(next_turns) | _store(batches) | _debit(debits)
+        # Each batch with its own debit.
+        assert [debit.batch_id for debit in debits] == [batch.id for batch in batches]
+        parameters |= _advance(next_turns) | _store(batches) | _remember(debits)
         if batches[0].texts is not None:
             assert len(batches) == 1
             statement = SQL_ACCEPT_TEXTS
             parameters["texts"] = batches[0].texts
     elif debits:
         statement = SQL_CHARGE_AND_DEBIT
-        parameters |= _debit(debits)
+        parameters |= _debit(debits) | _remember(debits)
     elif next_turns:
         statement = SQL_CHARGE_AND_ADVANCE
         parameters |= _advance(next_turns)
@@ -206,21 +213,25 @@ async def insert_batch(connection: Connection, batch: NewBatch) -> None:
 
 def _charge(charges: Sequence[tuple[LockedAccount, Decimal]]) -> dict[str, Any]:
     accounts = [account for account, _ in charges]
-    windows = [account.window for account in accounts]
-    last_calls = list(accumulate(len(window.times_us) for window in windows))
+    last_counts = [changed_count(account.stored_window, account.window) for account in accounts]
+    windows = [
+        account.window if last_count is None else None
+        for account, last_count in zip(accounts, last_counts, strict=True)
+    ]
     return {
         "charged_ids": [account.id for account in accounts],
         "charged_amounts": [amount for _, amount in charges],
-        "first_calls": [
-            last - len(window.times_us) + 1 for last, window in zip(last_calls, windows, strict=True)
-        ],
-        "last_calls": last_calls,
-        "call_times": list(chain.from_iterable(window.times_us for window in windows)),
-        "call_counts": list(chain.from_iterable(window.counts for window in windows)),
+        "call_times": [None if window is None else _write_array(window.times_us) for window in windows],
+        "call_counts": [None if window is None else _write_array(window.counts) for window in windows],
+        "last_counts": last_counts,
         "spent_on": [account.spent_on for account in accounts],
         "spent_today": [account.spent_today for account in accounts],
         "unbilled_today": [account.unbilled_today for account in accounts],
     }
+
+
+def _write_array(numbers: Sequence[int]) -> str:
+    return f"{{{','.join(map(str, numbers))}}}"
 
 
 def _advance(next_turns: Mapping[Flow, int]) -> dict[str, Any]:
@@ -242,7 +253,8 @@ def _store(batches: Sequence[NewBatch]) -> dict[str, Any]:
     return {
         "ids": [batch.id for batch in batches],
         "account_ids": [batch.account_id for batch in batches],
-        "created_ats": [batch.created_at for batch in batches],
+        # Of the transaction, as the database's clock has it.
+        "created_at": batches[0].created_at,
         "recipient_counts": [len(batch.quote.numbers) for batch in batches],
         "segments": [batch.quote.segments for batch in batches],
         "total_costs": [batch.quote.total_cost for batch in batches],
@@ -268,9 +280,14 @@ def _store(batches: Sequence[NewBatch]) -> dict[str, Any]:
 
 def _debit(debits: Sequence[Debit]) -> dict[str, Any]:
     return {
-        "debit_account_ids": [debit.account_id for debit in debits],
-        "amounts": [debit.amount for debit in debits],
-        "batch_ids": [debit.batch_id for debit in debits],
+        "account_ids": [debit.account_id for debit in debits],
+        "total_costs": [debit.amount for debit in debits],
+        "ids": [debit.batch_id for debit in debits],
+    }
+
+
+def _remember(debits: Sequence[Debit]) -> dict[str, Any]:
+    return {
         "keys": [debit.idempotency_key for debit in debits],
         "fingerprints": [debit.fingerprint for debit in debits],
         "responses": [debit.response for debit in debits],
