@@ -217,3 +217,31 @@ def test_the_page_of_a_file_that_is_being_checked_follows_it(
     service.run(fail_check, upload_id, "This file takes too long to check. Split it into parts.")
     expect(page.get_by_role("alert")).to_contain_text("Split it into parts.")
     inspect(page, "upload-not-checked", SHIFT_MAX)
+
+
+@pytest.mark.parametrize(
+    "javascript", [True, pytest.param(False, marks=pytest.mark.long)], ids=["scripts", "no scripts"]
+)
+def test_a_refused_message_is_sent_for_review_and_the_file_is_kept(
+    service: Service, person: Person, open_page: Opener, *, javascript: bool
+) -> None:
+    page = visit(open_page(service.base, viewport=PHONE, javascript=javascript), service, person)
+    offer = "BIG SALE for {name} this weekend only! Get 50% off all shoes and bags. Shop now!"
+    if javascript:
+        file = {"name": "customers.csv", "mimeType": "text/csv", "buffer": sheet(3)}
+        page.get_by_label("CSV file").set_input_files(file)  # type: ignore[arg-type]
+        page.get_by_label("Message").fill(offer)
+    else:
+        check(page, sheet(3), offer)
+        page.get_by_role("link", name="Ask for a review").click()
+    expect(page.locator("#verdict mark").first).to_be_visible()
+    page.locator("#verdict summary").click()
+    page.get_by_label("Why do people need it?").fill("Members asked for it.")
+    press(page, "Send for review")
+    expect(page.get_by_role("status").first).to_contain_text("sent for review")
+    expect(page.get_by_label("Message")).to_have_value(offer)
+    expect(page.get_by_text("We still have customers.csv")).to_be_visible()
+    inspect(page, "upload-review", SHIFT_MAX)
+    # Enter in a field checks the file and asks for nothing else.
+    page.get_by_label("Reference (optional)").press("Enter")
+    expect(page.get_by_text("of 3 rows can be sent")).to_be_visible()

@@ -99,7 +99,7 @@ def test_traffic_shows_what_came_in_what_went_out_and_how_long_it_took(
     assert small[:2] == ["Up to 10 recipients", "107"]
     assert small[2].endswith(" ms")
     assert [time.endswith(" s") for time in small[3:]] == [True, True]
-    assert bulk == ["More than 10", "0", "—", "—", "—"]
+    assert bulk == ["More than 10", "0", "\N{EN DASH}", "\N{EN DASH}", "\N{EN DASH}"]
     assert rows(page, "hour-lanes")[1][2].endswith(" min")
     assert [row[:3] for row in rows(page, "stands")] == [
         ["South Africa", "Up to 10 recipients", "1"],
@@ -119,7 +119,7 @@ def test_an_empty_gateway_says_so_and_what_waits_has_an_age(service: Service, vi
     assert "No messages are waiting." in said
     assert "No messages in this time." in said
     assert rows(page.text, "lately-flows") == [["All", "0", "0", "0", "0"]]
-    nothing = ["0", "—", "—", "—"]
+    nothing = ["0", "\N{EN DASH}", "\N{EN DASH}", "\N{EN DASH}"]
     assert rows(page.text, "lately-lanes") == [["Up to 10 recipients", *nothing], ["More than 10", *nothing]]
     old_ms = int((datetime.now(UTC) - timedelta(hours=3)).timestamp() * 1000)
     service.sql("INSERT INTO queue (country, lane, turn, message_id) VALUES ('ZW', 1, 5, $1)", new_id(old_ms))

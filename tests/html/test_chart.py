@@ -147,7 +147,7 @@ def test_a_line_has_gaps_and_a_single_value_is_seen() -> None:
         ("accepted", "M90 160L270 80L450 0"),
         ("failed", "M22.5 120h135M562.5 0h135"),
     ]
-    assert plot.rows[0] == ("3:00", ["—", "20"])
+    assert plot.rows[0] == ("3:00", ["\N{EN DASH}", "20"])
     assert [one.title for one in plot.columns][1] == "1:00: Accepted 10"
     assert draw_bars("Hour", slots, [Series("a", "A", [0, 0, 0, 0])], "None.", "All").is_empty
 
@@ -186,7 +186,7 @@ def test_countries_are_added_up_and_what_waits_is_put_beside_what_has_ended() ->
 
 def test_a_rate_is_rounded_but_never_to_all_or_nothing() -> None:
     for delivered, ended, written in (
-        (0, 0, "—"),
+        (0, 0, "\N{EN DASH}"),
         (0, 1, "0%"),
         (1, 1, "100%"),
         (986, 1000, "98.6%"),

@@ -91,7 +91,7 @@ def rate(delivered: int, ended: int) -> str:
     """
     assert 0 <= delivered <= ended
     if ended == 0:
-        return "—"
+        return "\N{EN DASH}"
     if delivered in {0, ended}:
         return "0%" if delivered == 0 else "100%"
     per_mille = (2 * _PER_MILLE * delivered + ended) // (2 * ended)

@@ -223,7 +223,7 @@ def _title(slot: Slot, series: Sequence[Series], place: int, write: Write) -> st
 
 
 def _cell(value: int | None, write: Write) -> str:
-    return "—" if value is None else write(value)
+    return "\N{EN DASH}" if value is None else write(value)
 
 
 def _step(highest: int) -> int:

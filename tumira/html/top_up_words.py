@@ -218,7 +218,7 @@ def write_money(amount: Decimal, currency: Currency) -> str:
 def write_exact_money(amount: Decimal | None, currency: Currency) -> str:
     """Write an amount with all its decimals, for operators; a dash where there is none."""
     if amount is None:
-        return "—"
+        return "\N{EN DASH}"
     return write_exact_usd(amount) if currency is Currency.USD else f"{write_exact(amount)} {currency}"
 
 

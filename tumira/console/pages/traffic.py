@@ -171,6 +171,6 @@ def _lane_times(
             if one.lane == lane:
                 counts[one.bucket] += getattr(one, column)
         times = [histogram.percentile_ms(counts, percent) for percent in PERCENTS]
-        words = ["—" if time is None else histogram.write_ms(time) for time in times]
+        words = ["\N{EN DASH}" if time is None else histogram.write_ms(time) for time in times]
         found.append((name, counts.total(), words))
     return found
