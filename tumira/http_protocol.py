@@ -25,7 +25,7 @@ from tumira.core.errors import (
     RequestTimeout,
     ServiceUnavailable,
 )
-from tumira.core.ids import REQUEST, new_id, write_id
+from tumira.core.ids import new_request_id
 from tumira.direct_cycle import CLOSE, DirectCycle, TakeSend
 
 # The request line with all headers.
@@ -380,7 +380,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _write(self, refusal: Refusal) -> None:
         metrics.PAGES.labels("server", refusal.status).inc()
-        identifier = write_id(REQUEST, new_id(time.time_ns() // 1_000_000))
+        identifier = new_request_id(time.time_ns() // 1_000_000)
         if getattr(self, "url", b"").startswith(b"/api/"):
             answer = refuse(refusal, identifier)
             kind, body, headers = JSON, answer.body, answer.headers

@@ -18,9 +18,11 @@ from tumira.core.ids import (
     TEMPLATE,
     BatchId,
     first_id,
+    made_at_ms,
     message_bounds,
     message_ids,
     new_id,
+    new_request_id,
     read_id,
     write_id,
 )
@@ -39,6 +41,13 @@ def test_an_id_is_read_as_it_was_written_and_sorts_alike(prefix: str, one: UUID,
     assert text.startswith(prefix)
     assert len(text) == len(prefix) + 26
     assert (text < write_id(prefix, two)) == (one < two)
+
+
+def test_the_id_of_a_request_is_spelt_like_the_others() -> None:
+    ids = [new_request_id(NOW_MS) for _ in range(100)]
+    made = [read_id(REQUEST, one) for one in ids]
+    assert {one and made_at_ms(one) for one in made} == {NOW_MS}
+    assert len(set(ids)) == len(ids)
 
 
 @given(st.text(alphabet=DIGITS, min_size=26, max_size=26), st.text(max_size=40))

@@ -27,7 +27,7 @@ from tumira.api.envelope import HTTPS_ONLY, JSON, NO_SNIFFING, Answer, Header, r
 from tumira.core import metrics
 from tumira.core.database_errors import is_unavailable
 from tumira.core.errors import InternalError, MethodNotAllowed, NotFound, Refusal, ServiceUnavailable
-from tumira.core.ids import REQUEST, new_id, write_id
+from tumira.core.ids import new_request_id
 from tumira.core.tracing import Tracer
 from tumira.postgres.pool import Database
 from tumira.sending.batcher import Batcher
@@ -56,7 +56,7 @@ def request_id(headers: Sequence[Header]) -> str:
     for name, value in headers:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return value.decode("ascii")
-    return write_id(REQUEST, new_id(time.time_ns() // 1_000_000))
+    return new_request_id(time.time_ns() // 1_000_000)
 
 
 class Api:

@@ -53,6 +53,8 @@ _PYTHON_DIGITS: Final = str.maketrans(_DIGITS, "0123456789abcdefghijklmnopqrstuv
 _ALL_DIGITS: Final = re.compile(f"[{_DIGITS}]{{26}}")
 _VERSION_7: Final = 0x70
 _VARIANT: Final = 0x80
+# One digit for each random octet.
+_RANDOM_DIGITS: Final = bytes(ord(_DIGITS[octet % 32]) for octet in range(256))
 _FORTY_BITS: Final = (1 << 40) - 1
 _TAIL_BITS: Final = 38
 _PLACE_SHIFT: Final = 28
@@ -66,6 +68,12 @@ def new_id(at_ms: int) -> UUID:
     random = secrets.token_bytes(10)
     version, variant = _VERSION_7 | random[0] & 0x0F, _VARIANT | random[2] & 0x3F
     return FastUUID(at_ms.to_bytes(6) + bytes((version, random[1], variant)) + random[3:])
+
+
+def new_request_id(at_ms: int) -> str:
+    """Make the id of a request, as text: the time and 80 random bits. Nothing is stored by it."""
+    random = secrets.token_bytes(16).translate(_RANDOM_DIGITS).decode()
+    return f"{REQUEST}{_write_time(at_ms)}{random}"
 
 
 def message_ids(batch_id: BatchId, count: int) -> Sequence[UUID]:
@@ -97,11 +105,18 @@ def made_at_ms(identifier: UUID) -> int:
 def write_id(prefix: str, identifier: UUID) -> str:
     value = identifier.int
     # In parts, because Python is faster with smaller integers; spelt out, because each call writes two.
-    ms, high, low = value >> 80, value >> 40 & _FORTY_BITS, value & _FORTY_BITS
+    high, low = value >> 40 & _FORTY_BITS, value & _FORTY_BITS
     return (
-        f"{prefix}{_PAIRS[ms >> 40]}"
-        f"{_PAIRS[ms >> 30 & 1023]}{_PAIRS[ms >> 20 & 1023]}{_PAIRS[ms >> 10 & 1023]}{_PAIRS[ms & 1023]}"
+        f"{prefix}{_write_time(value >> 80)}"
         f"{_PAIRS[high >> 30]}{_PAIRS[high >> 20 & 1023]}{_PAIRS[high >> 10 & 1023]}{_PAIRS[high & 1023]}"
+        f"{_PAIRS[low >> 30]}{_PAIRS[low >> 20 & 1023]}{_PAIRS[low >> 10 & 1023]}{_PAIRS[low & 1023]}"
+    )
+
+
+def _write_time(at_ms: int) -> str:
+    low = at_ms & _FORTY_BITS
+    return (
+        f"{_PAIRS[at_ms >> 40]}"
         f"{_PAIRS[low >> 30]}{_PAIRS[low >> 20 & 1023]}{_PAIRS[low >> 10 & 1023]}{_PAIRS[low & 1023]}"
     )
 
