@@ -73,7 +73,7 @@ class Office:
             before = await events.last_sequence(connection, account_id)
             await events.record_events(connection, new, datetime.now(UTC))
             await connection.execute(
-                "UPDATE events SET at = $3 + (sequence - $2 - 1) * interval '1 second'"
+                "UPDATE events SET at = $3::timestamptz + (sequence - $2 - 1) * interval '1 second'"
                 " WHERE account_id = $1 AND sequence > $2",
                 account_id,
                 before,
