@@ -43,7 +43,8 @@ from tumira.sending.types import Admitted, Answered, Decision, Refused
 from tumira.simulator.handsets import ReceivedText
 from tumira.simulator.smsc import run_smsc
 
-CALLERS: Final = 12
+# Fewer than a full group, which would wait for the disk itself.
+CALLERS: Final = batcher.FULL_GROUP - 1
 TWIN_TURNS: Final = 6
 
 _numbers: Final = itertools.count(1)
@@ -338,6 +339,17 @@ async def test_while_the_flusher_stalls_only_a_few_groups_get_ahead_of_it(databa
             assert isinstance(await tried.ask(send_call(caller)), Answered)
             assert not any(task.done() for task in asked)
         assert all(isinstance(decision, Answered) for decision in await asyncio.gather(*asked))
+
+
+async def test_a_full_group_that_leaves_no_call_waiting_needs_no_flusher(database_url: str) -> None:
+    caller = await new_caller(database_url, rate=100_000)
+    async with open_batchers(database_url, 1) as batchers:
+        tried = batchers.batchers[0]
+        await warm_up(tried, caller)
+        with stopped(backend_of(tried._flusher)):
+            decisions = await batchers.ask_all([send_call(caller)] * batcher.FULL_GROUP)
+            assert all(isinstance(decision, Answered) for decision in decisions)
+            assert tried._flusher._is_idle
 
 
 async def test_a_flusher_whose_connection_is_cut_is_a_503_or_replaced_unseen(database_url: str) -> None:

@@ -8,9 +8,10 @@ No call waits for others: a lone call is a group of one. No call delays or fails
 - when the connection breaks, or the commit takes five seconds because the server or its standby is silent,
   the group's calls are answered 503 and the next group opens a new connection.
 
-No account stays locked while the disk works: a group commits without waiting, the next one begins, and the
+No call waits for the disk of an earlier group: a group commits without waiting, the next one begins, and the
 flusher makes the log durable behind them. Only then are the sends of the group answered, also repeated
-answers, because what they repeat may not be durable yet. Without the flusher a group waits for the disk.
+answers, because what they repeat may not be durable yet. A full group that leaves no call waiting waits for
+the disk itself, and so does every group while there is no flusher.
 """
 
 import asyncio
@@ -48,6 +49,8 @@ PAUSE_S: Final = 0.005
 # A worker creates missing partitions every minute.
 PARTITION_RETRY_S: Final = 10
 IDLE_S: Final = 0.25
+# From this many calls on, a round trip less is worth more than waking the workers a little earlier.
+FULL_GROUP: Final = 8
 # A call takes two iterations of the event loop from its socket to the batcher.
 QUIET_TURNS: Final = 2
 
@@ -225,7 +228,9 @@ class Batcher:
         )
         # A lost rate-limit entry does no harm: a group that accepted nothing need not wait for the disk.
         accepted = any(isinstance(decision, Answered) for decision in decisions)
-        ticket = self._flusher.cover(self._connection) if accepted else None
+        # With no call waiting for the next group, a flush would only be one more round trip.
+        behind = accepted and (bool(self._waiting) or len(group) < FULL_GROUP)
+        ticket = self._flusher.cover(self._connection) if behind else None
         await self._connection.commit(durable=accepted and ticket is None)
         if accepted:
             # Before it is durable: a claim waits for the disk, and its commit follows this one in the log.
