@@ -208,8 +208,9 @@ def bounds_of(ids: Sequence[UUID]) -> Values:
 def written(ids: Sequence[UUID]) -> Values:
     """Return what is written about messages that were delivered, each the last of its batch."""
     count = len(ids)
-    times = [datetime.now(UTC)] * count
+    times = [1] * count
     return bounds_of(ids) | {
+        "times": [datetime.now(UTC)],
         "olds": ["queued"] * count,
         "statuses": ["delivered"] * count,
         "sent_ats": times,

@@ -18,7 +18,7 @@ from tumira.delivery.outcomes import Ended, LeftInDoubt, Outcome, Resumed
 from tumira.delivery.receipt_rules import NUMBER_END
 from tumira.delivery.settle import settle
 from tumira.delivery.settle_rules import NO_RULES
-from tumira.delivery.store import binds, queue, receipts, settlement
+from tumira.delivery.store import binds, carriers, queue, receipts, settlement
 from tumira.delivery.store import waiting as places
 from tumira.delivery.store.queue import PastAttempts
 from tumira.delivery.store.settlement import LockedMessage
@@ -67,7 +67,7 @@ async def resume_due(
             outcomes.append(_expired(message, past[one.message_id], well))
         else:
             outcomes.append(Resumed(one.message_id, one.carrier_id, lane, resend=False))
-    refund_rules = await settlement.list_refund_rules(connection) if found else NO_RULES
+    refund_rules = await carriers.list_refund_rules(connection) if found else NO_RULES
     await settle(connection, outcomes, locked=locked, worker="", refund_rules=refund_rules)
     if evidence.found:
         await receipts.delete(connection, list(evidence.found))
@@ -207,7 +207,7 @@ async def retry_unmatched_receipts(connection: Connection) -> RetriedReceipts:
             found |= (await match_kept(connection, one, locked.keys())).found
     if found:
         outcomes = [outcome for own in found.values() for outcome in own]
-        refund_rules = await settlement.list_refund_rules(connection)
+        refund_rules = await carriers.list_refund_rules(connection)
         await settle(connection, outcomes, locked=locked, worker="", refund_rules=refund_rules)
         await receipts.delete(connection, list(found))
     return RetriedReceipts(len(found), is_more_due=any(len(kept) >= RECEIPTS_MAX for kept in due.values()))

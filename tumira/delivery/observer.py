@@ -32,7 +32,7 @@ FLUSH_S: Final = 5.0
 # Far more than there are networks, lanes, buckets and words; what would be one more is not counted.
 KEYS_MAX: Final = 5_000
 # Each timed receipt costs a lookup of its submission; a sample of this size is enough.
-RECEIPTS_MAX: Final = 2_000
+RECEIPTS_MAX: Final = 500
 NO_ANSWER: Final = "no answer"
 SENT: Final = "sent"
 
@@ -47,6 +47,7 @@ _log: Final = structlog.get_logger()
 # Looking a labelled metric up costs more than counting.
 _handover_seconds: Final = lru_cache(256)(metrics.SUBMISSION_SECONDS.labels)
 _ended: Final = lru_cache(256)(metrics.ENDED.labels)
+_receipt_seconds: Final = lru_cache(256)(metrics.RECEIPT_SECONDS.labels)
 
 
 class _Receipt(Struct, frozen=True, gc=False):
@@ -154,7 +155,7 @@ class Observer:
                 took_ms = max(0, (one.received_at - sent_at) // _MILLISECOND)
                 timing = (_RECEIPT, one.network, one.country, SMALL, bucket_of(took_ms))
                 timings[timing] = timings.get(timing, 0) + 1
-                metrics.RECEIPT_SECONDS.labels(one.country).observe(took_ms / 1000)
+                _receipt_seconds(one.country).observe(took_ms / 1000)
             if self._tracer is not None and self._tracer.wants(one.message_id):
                 start_ns, end_ns = (
                     traces.nanoseconds(int(at.timestamp() * 1000)) for at in (sent_at, one.received_at)

@@ -17,7 +17,7 @@ from tumira.delivery.match_receipts import bounds
 from tumira.delivery.outcomes import Reported
 from tumira.delivery.receipt_rules import SAME_ID, id_condition, same_number, spellings
 from tumira.delivery.settle import settle
-from tumira.delivery.store import settlement, unmatched
+from tumira.delivery.store import carriers, unmatched
 from tumira.delivery.store.receipts import delete
 from tumira.delivery.store.unmatched import CandidateSegment, ListedReceipt
 from tumira.postgres.connection import Connection
@@ -127,7 +127,7 @@ async def match_by_hand(
         reported = Reported(
             found.message_id, found.number, found.attempt, found.carrier_id, kept.receipt, kept.received_at
         )
-        refunded = (await settlement.list_refund_rules(connection))[found.carrier_id]
+        refunded = (await carriers.list_refund_rules(connection))[found.carrier_id]
         await settle(connection, [reported], worker="", refunded=refunded)
         await delete(connection, [receipt_id])
         message = write_id(MESSAGE, found.message_id)

@@ -7,6 +7,8 @@ from typing import Final
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
+STEP_S: Final = 0.001
+
 SQL_NOW: Final = Statement("SELECT clock_timestamp()")
 
 
@@ -25,12 +27,22 @@ class Clock:
     def __init__(self) -> None:
         # What has to be added to the monotonic clock.
         self._offset_s: float | None = None
+        # What `now` returned last, and until when it returns it again.
+        self._now = datetime.now(UTC)
+        self._now_until = 0.0
 
     def now(self) -> datetime:
-        """Return the database's time; this machine's as long as no database was ever reached."""
+        """Return the database's time; this machine's as long as no database was ever reached.
+
+        Within a millisecond it is the same value, which many rows then share.
+        """
         if self._offset_s is None:
             return datetime.now(UTC)
-        return datetime.fromtimestamp(time.monotonic() + self._offset_s, UTC)
+        now_s = time.monotonic()
+        if now_s >= self._now_until:
+            self._now = datetime.fromtimestamp(now_s + self._offset_s, UTC)
+            self._now_until = now_s + STEP_S
+        return self._now
 
     def now_ms(self) -> int:
         """Return the same in milliseconds since 1970, in a third of the time."""
@@ -46,3 +58,4 @@ class Clock:
         # A difference below the time that the question took may be none.
         if self._offset_s is None or abs(offset_s - self._offset_s) > after - before:
             self._offset_s = offset_s
+            self._now_until = 0.0

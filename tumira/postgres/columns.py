@@ -1,6 +1,7 @@
 """Rows as columns, the form in which `unnest` takes many of them at once."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
@@ -20,3 +21,27 @@ def column(values: list[Any]) -> list[Any]:
 def named_columns(names: str, rows: Collection[tuple[Any, ...]]) -> dict[str, list[Any]]:
     """Return a list for each place of a tuple, named as given with spaces between."""
     return {name: [row[place] for row in rows] for place, name in enumerate(names.split())}
+
+
+class Times:
+    """The distinct times of a statement: they take long to encode, and many rows share one."""
+
+    def __init__(self) -> None:
+        self._places: dict[datetime, int] = {}
+
+    @property
+    def values(self) -> list[datetime]:
+        return list(self._places)
+
+    def places(self, times: Iterable[datetime | None]) -> list[int | None]:
+        """Return for each time its place among the values, counted from 1; NULL for None."""
+        own = self._places
+        return column([None if time is None else own.setdefault(time, len(own) + 1) for time in times])
+
+    def columns(self, kind: type[Struct], rows: Collection[Struct], prefix: str) -> dict[str, list[Any]]:
+        """Return the columns of some rows, with times as places."""
+        found = columns(kind, rows, prefix)
+        for name in found:
+            if name.endswith("_at"):
+                found[name] = self.places(found[name])
+        return found

@@ -265,3 +265,10 @@ SQL_EXISTS_EVER: Final = Statement("SELECT EXISTS (SELECT FROM carriers WHERE na
 
 async def exists_ever(connection: Connection, name: str) -> bool:
     return bool(await SQL_EXISTS_EVER.value(connection, name=name))
+
+
+SQL_REFUND_RULES: Final = Statement("SELECT id, refund FROM carriers")
+
+
+async def list_refund_rules(connection: Connection) -> Mapping[int, frozenset[str]]:
+    return {row["id"]: frozenset(row["refund"]) for row in await SQL_REFUND_RULES.rows(connection)}

@@ -17,7 +17,7 @@ from tumira import events
 from tumira.core.ids import AccountId, BatchId, MessageId
 from tumira.delivery.store.queue import batch_high, batch_low
 from tumira.events import NewEvent
-from tumira.postgres.columns import column, columns
+from tumira.postgres.columns import Times, column, columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 from tumira.sending import daily_totals
@@ -173,18 +173,19 @@ class BatchChange(Struct, frozen=True):
     refunded: Decimal
 
 
+# Times are passed once, and named by their places: they take long to encode, and many rows share one.
 # In the order of their ids, as all writers lock messages: the changes are sorted, and a connection with
 # `IN_KEY_ORDER` finds the rows in the order of their keys. A message in another status is not moved.
 _MOVE: Final = """
 moved AS (
     UPDATE messages
        SET status = change.status,
-           sent_at = coalesce(messages.sent_at, change.sent_at),
-           delivered_at = coalesce(messages.delivered_at, change.delivered_at),
-           refunded_at = coalesce(messages.refunded_at, change.refunded_at),
+           sent_at = coalesce(messages.sent_at, (%(times)s::timestamptz[])[change.sent_at]),
+           delivered_at = coalesce(messages.delivered_at, (%(times)s::timestamptz[])[change.delivered_at]),
+           refunded_at = coalesce(messages.refunded_at, (%(times)s::timestamptz[])[change.refunded_at]),
            failure_reason = change.reason
-      FROM unnest(%(ids)s::uuid[], %(olds)s::text[], %(statuses)s::text[], %(sent_ats)s::timestamptz[],
-                  %(delivered_ats)s::timestamptz[], %(refunded_ats)s::timestamptz[], %(reasons)s::text[])
+      FROM unnest(%(ids)s::uuid[], %(olds)s::text[], %(statuses)s::text[], %(sent_ats)s::integer[],
+                  %(delivered_ats)s::integer[], %(refunded_ats)s::integer[], %(reasons)s::text[])
            AS change (id, old, status, sent_at, delivered_at, refunded_at, reason)
      WHERE messages.id = change.id
        AND messages.id = ANY(%(ids)s::uuid[])
@@ -205,23 +206,27 @@ _TAKE: Final = """
 taken AS (
     INSERT INTO parts (message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key,
                        claimed_at, submitted_at, answered_at, state, error, receipt, received_at)
-    SELECT *
+    SELECT message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key,
+           (%(times)s::timestamptz[])[claimed_at], (%(times)s::timestamptz[])[submitted_at],
+           (%(times)s::timestamptz[])[answered_at], state, error, receipt,
+           (%(times)s::timestamptz[])[received_at]
       FROM unnest(%(part_message_id)s::uuid[], %(part_number)s::smallint[], %(part_attempt)s::smallint[],
                   %(part_carrier_id)s::integer[], %(part_reference)s::smallint[],
-                  %(part_carrier_ref)s::text[], %(part_carrier_key)s::text[],
-                  %(part_claimed_at)s::timestamptz[], %(part_submitted_at)s::timestamptz[],
-                  %(part_answered_at)s::timestamptz[], %(part_state)s::text[], %(part_error)s::text[],
-                  %(part_receipt)s::text[], %(part_received_at)s::timestamptz[])
+                  %(part_carrier_ref)s::text[], %(part_carrier_key)s::text[], %(part_claimed_at)s::integer[],
+                  %(part_submitted_at)s::integer[], %(part_answered_at)s::integer[], %(part_state)s::text[],
+                  %(part_error)s::text[], %(part_receipt)s::text[], %(part_received_at)s::integer[])
+           AS part (message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key, claimed_at,
+                    submitted_at, answered_at, state, error, receipt, received_at)
 )"""
 
 _REPORT: Final = """
 reported AS (
     UPDATE parts
        SET state = report.state, error = report.error, receipt = report.receipt,
-           received_at = report.received_at
+           received_at = (%(times)s::timestamptz[])[report.received_at]
       FROM unnest(%(report_message_id)s::uuid[], %(report_number)s::smallint[],
                   %(report_attempt)s::smallint[], %(report_state)s::text[], %(report_error)s::text[],
-                  %(report_receipt)s::text[], %(report_received_at)s::timestamptz[])
+                  %(report_receipt)s::text[], %(report_received_at)s::integer[])
            AS report (message_id, number, attempt, state, error, receipt, received_at)
      WHERE parts.message_id = report.message_id
        AND parts.number = report.number
@@ -292,7 +297,8 @@ async def write(
     """
     if not changes and not landed and not parts and not reports:
         return Written(0, 0)
-    parameters = _changes(changes)
+    times = Times()
+    parameters = _changes(changes, times)
     ids = parameters["ids"]
     if reports:
         ids = [*ids, *(report.message_id for report in reports)]
@@ -300,26 +306,27 @@ async def write(
     statement = SQL_SETTLE
     if parts:
         statement = SQL_RECORD_AND_SETTLE if reports or batches else SQL_RECORD
-        parameters |= columns(NewPart, parts, "part_")
+        parameters |= times.columns(NewPart, parts, "part_")
     if statement is not SQL_RECORD:
-        parameters |= columns(PartReport, reports, "report_") | columns(BatchChange, batches, "batch_")
+        parameters |= times.columns(PartReport, reports, "report_") | columns(BatchChange, batches, "batch_")
         batch_ids = parameters["batch_id"]
         parameters["batch_low"] = batch_low(min(batch_ids)) if batch_ids else None
         parameters["batch_high"] = batch_high(max(batch_ids)) if batch_ids else None
+    parameters["times"] = times.values
     rows = await statement.rows(connection, **parameters)
     moved, let_go = rows[0][:2]
     return Written(moved, let_go, [ClosedBatch(*row[2:]) for row in rows] if batches else ())
 
 
-def _changes(changes: Collection[MessageChange]) -> dict[str, Any]:
+def _changes(changes: Collection[MessageChange], times: Times) -> dict[str, Any]:
     by_id = sorted(changes, key=_message_id)
     return {
         "ids": [change.message.id for change in by_id],
         "olds": [change.message.status for change in by_id],
         "statuses": [change.status for change in by_id],
-        "sent_ats": column([change.sent_at for change in by_id]),
-        "delivered_ats": column([change.delivered_at for change in by_id]),
-        "refunded_ats": column([change.refunded_at for change in by_id]),
+        "sent_ats": times.places(change.sent_at for change in by_id),
+        "delivered_ats": times.places(change.delivered_at for change in by_id),
+        "refunded_ats": times.places(change.refunded_at for change in by_id),
         "reasons": column([change.reason for change in by_id]),
     }
 
@@ -389,10 +396,3 @@ async def refund(connection: Connection, messages: Sequence[LockedMessage]) -> N
         batch_ids=[one.batch_id for one in messages],
         message_ids=[one.id for one in messages],
     )
-
-
-SQL_REFUND_RULES: Final = Statement("SELECT id, refund FROM carriers")
-
-
-async def list_refund_rules(connection: Connection) -> Mapping[int, frozenset[str]]:
-    return {row["id"]: frozenset(row["refund"]) for row in await SQL_REFUND_RULES.rows(connection)}
