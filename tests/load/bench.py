@@ -9,10 +9,12 @@ import os
 import signal
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
@@ -39,7 +41,7 @@ from tests.load.screening import measure_judge
 from tests.load.single import measure_singles
 from tests.load.webhooks import measure_deliveries
 from tests.load.window import measure_windows
-from tests.support.postgres.databases import clone, run_server
+from tests.support.postgres.databases import clone, execute, run_server
 from tests.support.processes.service import Caller, Service, run_web
 from tumira.accounts import store as accounts
 from tumira.core.ids import BatchId, message_ids, new_id
@@ -48,6 +50,7 @@ from tumira.sending import insert
 from tumira.sending.insert import Debit, NewBatch
 
 ROUNDS: Final = 3
+FLUSHES: Final = 200
 
 
 async def _bare(url: str, caller: Caller, calls: int) -> float:
@@ -185,6 +188,22 @@ SECTIONS: Final[Mapping[str, Callable[[str, Goals], None]]] = {
 }
 
 
+def _show_disk(server: str) -> None:
+    """Print how long the disk of the database takes for a flush; every accept waits for one."""
+    directory = execute(server, "SHOW data_directory")[0][0]
+    times_ms = []
+    with tempfile.NamedTemporaryFile(dir=Path(directory).parent) as file:
+        for _ in range(FLUSHES):
+            file.write(bytes(8192))
+            file.flush()
+            began = time.perf_counter()
+            os.fdatasync(file.fileno())
+            times_ms.append((time.perf_counter() - began) * 1000)
+    times_ms.sort()
+    p50, p99 = times_ms[FLUSHES // 2], times_ms[int(FLUSHES * 0.99)]
+    print(f"{'a flush of the disk (fdatasync)':<44} p50 {p50:6.2f} ms   p99 {p99:6.2f} ms\n", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("section", nargs="*", help=f"all without one: {', '.join(SECTIONS)}")
@@ -199,6 +218,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     goals = Goals()
     with run_server() as server:
+        _show_disk(server)
         for name in names:
             SECTIONS[name](server, goals)
     goals.show()

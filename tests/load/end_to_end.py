@@ -33,6 +33,9 @@ class Gateway(Protocol):
 
     def cpu_s(self) -> Used: ...
 
+    def written(self) -> tuple[int, int]:
+        """Return how many octets of log were written so far, and how large the database is."""
+
 
 class Rates(NamedTuple):
     """Messages a second, each from the first request to the last of its kind."""
@@ -96,7 +99,7 @@ def measure_load(
     """Send it all and wait until it is over: each message submitted, and each callback made."""
     carrier.behave(Manners(window=window))
     told_before = 0 if sink is None else sink.counts()["count"]
-    meter = Meter(gateway.cpu_s, lambda: _peers_s(carrier, sink))
+    meter, log_before = Meter(gateway.cpu_s, lambda: _peers_s(carrier, sink)), gateway.written()[0]
     result = run_load(gateway.address, load.connections, load.calls, load.requests)
     last_at = [carrier.wait_for(load.count)]
     # A receipt is acknowledged when it is on disk.
@@ -108,7 +111,9 @@ def measure_load(
     parts = meter.per_message(load.count, over_s, {"load": result["own_cpu_s"]})
     callbacks = "" if sink is None else f"callbacks {told:,.0f}/s   "
     accepted = f"accepted {rates.accepted:,.0f}/s   "
-    print(f"{label:<52} {submitted:>7,.0f}/s   {accepted}{callbacks}{parts}", flush=True)
+    log = (gateway.written()[0] - log_before) / load.count
+    more = f"   log {log:,.0f} B each" if log else ""
+    print(f"{label:<52} {submitted:>7,.0f}/s   {accepted}{callbacks}{parts}{more}", flush=True)
     counts = carrier.counts()
     assert counts["exceeding"] == 0, counts
     return rates
@@ -133,24 +138,16 @@ def measure_bulk(stack: Stack, caller: Caller, calls: int, label: str) -> float:
     """Send calls of 1,000 recipients and return the messages a second that came to their end."""
     service, count = stack.service, calls * RECIPIENTS
     before = service.sql("SELECT count(*) FROM batches WHERE completed_at IS NOT NULL")[0][0]
-    meter, written = Meter(stack.cpu_s), _written(service)
+    meter, written = Meter(stack.cpu_s), stack.written()
     result = run_load(stack.address, 2, calls, bulk_sends(caller, RECIPIENTS))
     took_s = wait_until_settled(service, before + calls) - float(result["began_at"])
-    log, size = ((after - then) / count for after, then in zip(_written(service), written, strict=True))
+    log, size = ((after - then) / count for after, then in zip(stack.written(), written, strict=True))
     print(
         f"{label:<52} {count / took_s:>7,.0f}/s   {meter.per_message(count, took_s)}   "
         f"accepted in {result['seconds']:.1f} s; log {log:,.0f} B, disk {size:,.0f} B a message",
         flush=True,
     )
     return count / took_s
-
-
-def _written(service: Service) -> tuple[int, int]:
-    """Return how many octets of log the server has written so far, and how large the database is."""
-    row = service.sql(
-        "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint, pg_database_size(current_database())"
-    )[0]
-    return row[0], row[1]
 
 
 def fill_queue(stack: Stack, caller: Caller, calls: int) -> None:

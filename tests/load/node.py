@@ -48,6 +48,14 @@ class Stack:
             used["simulator"] = process_cpu_s(self.simulator.pid)
         return used
 
+    def written(self) -> tuple[int, int]:
+        """Return how many octets of log were written so far, and how large the database is."""
+        row = self.service.sql(
+            "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint, "
+            "pg_database_size(current_database())"
+        )[0]
+        return row[0], row[1]
+
     def open_account(self) -> Caller:
         """Open an account that may send anything."""
         return self.service.open_account(balance="100000000", rate=1_000_000)
