@@ -17,13 +17,14 @@ Of a completed batch only `refunded` can still grow, by a late receipt; the curr
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct
 
 from tumira.core import money
-from tumira.core.ids import BATCH, MESSAGE, write_id
+from tumira.core.ids import BATCH, MESSAGE, BatchId, write_id
 from tumira.events import EVENT_TYPES, Event
 from tumira.sending.batches import Batch, Message
 from tumira.sending.low_balance import LowBalance
@@ -37,6 +38,7 @@ from tumira.sending.views import (
     write_time_or_none,
 )
 
+_CACHED: Final = 256
 _MESSAGE_PREFIX: Final = "message."
 _REFUNDED: Final = "message.refunded"
 _DELIVERED: Final = "message.delivered"
@@ -118,6 +120,14 @@ PAYLOADS: Final[Mapping[str, type[Payload[Any]]]] = {
 
 _encode: Final = msgspec.json.Encoder().encode
 
+# The messages of a batch have the same batch, and most of them the same cost.
+_write_cost: Final = lru_cache(_CACHED)(money.write)
+
+
+@lru_cache(_CACHED)
+def _write_batch_id(batch_id: BatchId) -> str:
+    return write_id(BATCH, batch_id)
+
 
 def write_payload(event: Event, message: Message | None, batch: Batch | None) -> bytes:
     """Write what an event says, the same bytes whenever it is asked.
@@ -149,12 +159,12 @@ def _news(event: Event, message: Message, batch: Batch) -> MessageNews:
         country=message.country,
         status=message.status if event.type == _REFUNDED else event.type.removeprefix(_MESSAGE_PREFIX),
         segments=message.segments,
-        cost=money.write(message.cost),
+        cost=_write_cost(message.cost),
         sent_at=write_time_or_none(message.sent_at),
         delivered_at=write_time_or_none(message.delivered_at) if event.type == _DELIVERED else None,
         failure_reason=message.failure_reason if undone and message.failure_reason is not None else UNSET,
         refunded_at=write_time(refunded_at) if shows_refund and refunded_at is not None else UNSET,
-        batch_id=write_id(BATCH, batch.id),
+        batch_id=_write_batch_id(batch.id),
         reference=batch.reference,
     )
 

@@ -178,8 +178,8 @@ class EventReader:
 async def _write_bodies(connection: Connection, pending: Sequence[PendingEvent]) -> Sequence[PendingEvent]:
     message_ids = {one.event.message_id for one in pending if one.event.message_id is not None}
     batch_ids = {one.event.batch_id for one in pending if one.event.batch_id is not None}
-    messages = await batches.list_named_messages(connection, sorted(message_ids))
-    their_batches = await batches.list_named(connection, sorted(batch_ids))
+    messages = await batches.list_named_messages(connection, list(message_ids))
+    their_batches = await batches.list_named(connection, list(batch_ids))
     for one in pending:
         event = one.event
         message = None if event.message_id is None else messages.get(event.message_id)
