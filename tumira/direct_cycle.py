@@ -39,8 +39,9 @@ class DirectCycle:
             return
         self.response_complete = True
         protocol = self._protocol
-        lines = [*protocol.server_state.default_headers, *headers]
-        closes = CLOSE in lines
+        defaults = protocol.server_state.default_headers
+        lines = [*defaults, *headers]
+        closes = CLOSE in defaults
         if not closes and not self.keep_alive:
             closes = True
             lines.append(CLOSE)

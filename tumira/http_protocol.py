@@ -86,6 +86,7 @@ class _Together:
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._written: list[bytes] = []
+        self.is_closing = transport.is_closing
         self._soon = asyncio.get_running_loop().call_soon
 
     def write(self, data: bytes) -> None:
@@ -94,7 +95,6 @@ class _Together:
         self._written.append(data)
 
     def write_whole(self, answer: bytes) -> None:
-        """Write a whole answer, which is not worth waiting with."""
         self._flush()
         self._transport.write(answer)
 

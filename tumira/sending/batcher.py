@@ -138,6 +138,8 @@ class Batcher:
 
     async def _wait_for_calls(self) -> None:
         """Wait for calls; with none for a moment, end the transaction that was begun for them."""
+        if self._waiting:
+            return
         try:
             async with asyncio.timeout(IDLE_S):
                 await self._arrived.wait()

@@ -92,8 +92,8 @@ class Charges:
         """
         cost = batch.quote.total_cost
         spend(account, cost, unbilled_octets(batch.request, batch.quote), self._facts.now)
-        self.touch(account)
-        self._amounts[account.id] += cost
+        self._accounts[account.id] = account
+        self._amounts[account.id] = self._amounts.get(account.id, _NOTHING) + cost
         response = render(Sent(batch.id, batch.quote, account.balance))
         key, fingerprint = (None, None) if idempotency is None else (idempotency.key, idempotency.fingerprint)
         self._debits.append(Debit(account.id, batch.id, cost, key, fingerprint, response))
