@@ -21,7 +21,7 @@ from tests.support.processes.service import free_port
 PROGRAMS: Final = ("bearerbox", "smsbox")
 START_S: Final = 20.0
 STOP_S: Final = 5.0
-# Kannel's own default; a larger window measured slower.
+# Kannel's own default.
 WINDOW: Final = 10
 
 CONFIGURATION: Final = """
