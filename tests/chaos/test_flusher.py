@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -339,6 +340,25 @@ async def test_while_the_flusher_stalls_only_a_few_groups_get_ahead_of_it(databa
             assert isinstance(await tried.ask(send_call(caller)), Answered)
             assert not any(task.done() for task in asked)
         assert all(isinstance(decision, Answered) for decision in await asyncio.gather(*asked))
+
+
+async def test_a_flusher_covers_no_commit_on_another_server(database_url: str) -> None:
+    database = Database(database_url)
+    flusher, line = Flusher(database, batcher.GIVE_UP_S), PinnedConnection(database)
+    try:
+        await line.open()
+        assert flusher.cover(line) is None
+        await until(lambda: flusher.is_ready)
+        assert flusher.cover(line) is not None
+        # As after a fail-over behind one address: the one connection is to the old server.
+        assert line.server_started is not None
+        line.server_started += timedelta(microseconds=1)
+        assert flusher.cover(line) is None
+        assert not flusher.is_ready
+    finally:
+        flusher.close()
+        line.terminate()
+        await database.close()
 
 
 async def test_a_full_group_that_leaves_no_call_waiting_needs_no_flusher(database_url: str) -> None:
