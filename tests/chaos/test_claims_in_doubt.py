@@ -87,7 +87,10 @@ async def test_twin_a_submit_before_the_commit_of_its_claim_is_seen(
 async def recording_blocked(engine: Engine) -> AsyncIterator[None]:
     """Let no answer be recorded; messages are claimed and submitted as before."""
     async with engine.database.connection() as connection:
-        await connection.execute("BEGIN; LOCK TABLE parts IN EXCLUSIVE MODE")
+        # For as long as a busy machine needs.
+        await connection.execute(
+            "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE parts IN EXCLUSIVE MODE"
+        )
         yield
         await connection.execute("ROLLBACK")
 
