@@ -11,6 +11,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Final
 
+import asyncpg
 import pytest
 import pytest_asyncio
 
@@ -31,6 +32,7 @@ from tumira.core.ids import MESSAGE, write_id
 from tumira.identity.manage_accounts import limit
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.simulator.smsc import run_smsc
+from tumira.webhooks import retries
 from tumira.webhooks import worker as webhook_worker
 from tumira.webhooks.delivery import UNRECORDED_MAX
 from tumira.webhooks.http_client import Timeouts, WebhookClient
@@ -314,18 +316,24 @@ async def test_while_results_cannot_be_written_a_worker_waits_and_lives(hooks: H
     async with run_receiver() as receiver, run_receiver() as quick, open_hooks(hooks.database.url) as others:
         endpoint = await hooks.add(receiver.url)
         beside = await others.add(quick.url)
+        await others.add_events()
+        hooks.start_worker()
+        await hooks.until_idle(beside)
         await hooks.add_events(UNRECORDED_MAX + 40)
-        async with hooks.database.transaction() as connection:
-            await connection.execute("LOCK TABLE webhook_attempts IN SHARE MODE")
-            hooks.start_worker()
+        # Not a connection of ours, which the server would end for idling.
+        lock = await asyncpg.connect(hooks.database.url)
+        async with lock.transaction():
+            await lock.execute("LOCK TABLE webhook_attempts IN SHARE MODE")
             await receiver.wait(requests=UNRECORDED_MAX)
-            # There is more to read, which has to wait; events of others do not.
-            await hooks.add_events()
-            await others.add_events()
-            await quick.wait(requests=1)
+            # Both have more to read, found by the same poll. That of the first has to wait.
+            async with hooks.database.transaction() as connection:
+                for added in (endpoint, beside):
+                    await retries.insert_replay(connection, added.id, 0, 1, None)
+            await quick.wait(requests=2)
+        await lock.close()
         await hooks.until_idle(endpoint)
         await hooks.until_idle(beside)
-        assert set(ids_of(receiver.requests).values()) == {1}
+        assert sorted(ids_of(receiver.requests).values())[-2:] == [1, 2]
 
 
 async def test_when_private_addresses_are_forbidden_nothing_is_called_and_each_attempt_says_why(
