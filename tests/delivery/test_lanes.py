@@ -80,7 +80,7 @@ def test_bulk_that_is_held_takes_no_place_from_passcodes_and_has_at_least_a_tent
 
 @given(st.integers(1, 2000))
 def test_a_wide_window_keeps_a_slot_for_passcodes_and_a_narrow_one_is_used_whole(window: int) -> None:
-    assert bulk_window(window) == (window - 1 if window >= 20 else window)
+    assert bulk_window(window) == (window - 1 if window >= 100 else window)
 
 
 def submit(order: LaneOrder, waiting: Sequence[tuple[bool, bool]]) -> Sequence[int | None]:

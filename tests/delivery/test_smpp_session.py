@@ -81,10 +81,23 @@ async def test_what_is_written_in_one_turn_leaves_in_one_write(
         heard = await line.hear_many(22)
         assert [each.command for each in heard] == [SUBMIT] * 20 + [DELIVER_RESP] * 2
         assert transport.writes == 1
-        # And what comes together is settled together.
+        # What comes together is handled in parts, so that the first slots are filled before the last answer.
         await line.say(*(pdu(SUBMIT_RESP, each.sequence, b"C\0") for each in heard[:20]))
         await listener.wait(answers=20)
-        assert listener.lots == 2
+        assert listener.lots == 1 + 10
+
+
+@pytest.mark.parametrize("last", [b"", b"\0\0\0\1"], ids=["the line falls", "a broken PDU follows"])
+async def test_answers_that_came_before_the_end_count(carrier: Carrier, last: bytes) -> None:
+    async with bound(carrier) as (session, line, listener):
+        for tag in range(20):
+            session.submit(tag, BODY)
+        heard = await line.hear_many(20)
+        await line.say(b"".join(pdu(SUBMIT_RESP, each.sequence, b"C\0") for each in heard) + last)
+        line.writer.close()
+        await listener.wait(ends=1)
+        assert [tag for tag, _, _ in listener.answers] == list(range(20))
+        assert listener.ends[0][0] == []
 
 
 @pytest.mark.parametrize(("sent", "told"), [(0x58, 0x58), (0x00, 0xFF)])

@@ -4,7 +4,7 @@ The window is the carrier's: a slot is free as soon as the carrier has answered.
 a bind claims ahead: as many messages as the window has, or as the carrier takes in a tenth of a second.
 
 Lane 0 is claimed and submitted first. Lane 1 gets one submit in ten while both wait, and everything that lane
-0 leaves, except one slot of a window of twenty or more.
+0 leaves, except one slot of a window of a hundred or more.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ BULK: Final = 1
 BULK_SHARE: Final = 10
 # A window of this size keeps a slot for lane 0. In a smaller one it would be too large a part, and in any
 # window the next slot that becomes free is lane 0's.
-WINDOW_KEPT: Final = 20
+WINDOW_KEPT: Final = 100
 
 # Messages claimed and not yet submitted, at most, in seconds of the carrier's rate. A passcode goes in front
 # of them, but the process that holds them may die, and then they are in doubt.

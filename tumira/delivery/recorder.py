@@ -36,7 +36,7 @@ GROUP_MAX: Final = 500
 PAUSE_S: Final = 0.2
 BEHIND_S: Final = 5.0
 # A small group costs nearly what a large one does, and nothing waits for it: the message is submitted.
-BREATH_S: Final = 0.02
+BREATH_S: Final = 0.03
 
 _log: Final = structlog.get_logger()
 

@@ -33,6 +33,10 @@ from tumira.delivery.smpp.pdu import (
 )
 
 _UNACKNOWLEDGED_MAX: Final = 50_000
+# PDUs that came together are handled in parts, and what a part led to is sent before the next one. The first
+# submits after the answers to a whole window would else wait until the last answer is handled.
+_PARTS: Final = 16
+_PART_MIN: Final = 2
 
 _SUBMIT_SM: Final = int(Command.SUBMIT_SM)
 _SUBMIT_SM_RESP: Final = int(Command.SUBMIT_SM_RESP)
@@ -142,8 +146,10 @@ class SmppSession(Peer):
         # Whether the caller of `connect` has it, and its listener hears of its end; else why it ended.
         self._given = False
         self._problem = ""
-        # PDUs that came before the caller of `connect` could have its session.
-        self._held: list[Pdu] | None = None
+        # PDUs that wait for the next turn of the event loop.
+        self._held: deque[Pdu] | None = None
+        self._part = _PART_MIN
+        self._is_taking = False
         self._closing = False
         self._drained: asyncio.Future[None] | None = None
         self._unbound: asyncio.Future[None] | None = None
@@ -228,7 +234,8 @@ class SmppSession(Peer):
         if self._held is not None:
             self._held.extend(pdus)
         elif self._bound:
-            self._take_bound(pdus)
+            self._hold(pdus)
+            self._release()
         elif self._binding is not None:
             self._take_binding(self._binding, pdus)
 
@@ -246,15 +253,35 @@ class SmppSession(Peer):
             self._bound = True
             binding.set_result(None)
             # Receipts may come in the same packet. The caller of `connect` runs next, and then these.
-            self._held = list(pdus[index + 1 :])
+            self._hold(pdus[index + 1 :])
             self._loop.call_soon(self._release)
             return
 
+    def _hold(self, pdus: Sequence[Pdu]) -> None:
+        self._held = deque(pdus)
+        self._part = max(_PART_MIN, len(pdus) // _PARTS)
+
     def _release(self) -> None:
-        held, self._held = self._held, None
-        if held and not self.ended:
-            self._take_bound(held)
+        held = self._held
+        if held is None or self.ended:
+            return
+        pdus = [held.popleft() for _ in range(min(self._part, len(held)))]
+        if held:
+            self._loop.call_soon(self._release)
+        else:
+            self._held = None
+        if pdus:
+            self._is_taking = True
+            self._take_bound(pdus)
+            self._is_taking = False
             self.part_if_due()
+
+    def end(self, problem: str, *, at_once: bool = False) -> None:
+        """End the connection; what has come before counts, unless our user ends it."""
+        held, self._held = self._held, None
+        if held and self._given and not self.ended and not self._is_taking:
+            self._take_bound(held)
+        super().end(problem, at_once=at_once)
 
     def _take_bound(self, pdus: Sequence[Pdu]) -> None:
         waiting = self._waiting
