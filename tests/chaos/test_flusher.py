@@ -238,6 +238,7 @@ async def test_no_answered_send_is_lost_with_the_memory_of_the_server(
     assert await lost_under_load(crashable, Flusher, answers, accounts) == set()
 
 
+@pytest.mark.long
 async def test_twin_sends_answered_at_the_commit_are_lost(crashable: Crashable) -> None:
     assert await lost_under_load(crashable, HastyFlusher) != set()
 
@@ -246,6 +247,7 @@ async def test_a_flush_after_a_crash_proves_nothing_of_before(crashable: Crashab
     assert await lost_while_waiting(crashable, Flusher) == (0, 0)
 
 
+@pytest.mark.long
 async def test_twin_sends_proven_by_a_new_connection_are_lost(crashable: Crashable) -> None:
     assert await lost_while_waiting(crashable, ForgetfulFlusher) == (3, 3)
 
@@ -286,6 +288,7 @@ async def test_nothing_is_submitted_that_a_crash_undoes(crashable: Crashable) ->
     assert not await is_undone_after_it_was_submitted(crashable, "+263771201000")
 
 
+@pytest.mark.long
 async def test_twin_with_claims_that_do_not_wait_for_the_disk_submits_what_a_crash_undoes(
     crashable: Crashable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
