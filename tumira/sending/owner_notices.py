@@ -47,7 +47,7 @@ async def notify_owners(
 ) -> None:
     """Notify owners who can sign in and have not turned notices off.
 
-    Lock order: a count is locked last but for the rows of `traffic`, each kind by account.
+    Lock order: a count is locked last, after the daily totals, each kind by account.
     """
     contacts = await accounts.list_notice_contacts(connection, [one.account_id for one in notices])
     for notice in sorted(notices, key=lambda one: one.account_id):
