@@ -37,9 +37,10 @@ STEPS_MAX: Final = 200
 EMAIL: Final = "owner@example.com"
 # One segment each, US$5 in all.
 FEW: Final = 125
-# The simulator reports every message to these as not delivered; three segments each make US$6.
-NOWHERE: Final = [f"+2637712{place}{ending}" for place in range(10) for ending in range(9901, 9906)]
-LONG: Final = "Your statement of this month is ready, and you can read it in the app. " * 6
+# The simulator reports every message to these as not delivered, which refunds it also after a doubt; five
+# segments each make US$6.
+NOWHERE: Final = [f"+2637712{place}{ending}" for place in range(10) for ending in (9901, 9902, 9904)]
+LONG: Final = "Your statement of this month is ready, and you can read it in the app. " * 10
 PARTS: Final = ("web", "worker", "postgres")
 WAIT_S: Final = 180.0
 
@@ -214,6 +215,7 @@ def run_kills(rounds: int, seed: int) -> None:
                 SYSTEM,
                 phone,
             )
+            assert len(told) == 2, (part, [row["body"] for row in told])
             low, refund = [row["body"] for row in told]
             assert low.startswith("Tumira: Your balance is US$0.50"), part
             assert refund.startswith("Tumira: US$6.00 of US$6.00"), part
