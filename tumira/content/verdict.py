@@ -2,8 +2,12 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
+
+# A text that may be sent is near the line from this score on.
+NEAR_LINE: Final = 0.2
 
 
 class Label(StrEnum):
@@ -41,3 +45,8 @@ class Verdict(Struct, frozen=True):
     reasons: Sequence[Reason]
     # The sentences without which the text could be sent; empty when nothing would be left.
     drop: Sequence[str]
+
+    @property
+    def near_the_line(self) -> bool:
+        """Tell whether the text may be sent although much in it is like what is refused."""
+        return self.label is Label.TRANSACTIONAL and self.score >= NEAR_LINE
