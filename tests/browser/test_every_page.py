@@ -128,6 +128,8 @@ CONSOLE: Final = (
     "/operator/content",
     "/operator/content/templates",
     "/operator/content/refusals/{account}/{digest}",
+    "/operator/content/near",
+    "/operator/content/near/{account}/{near_digest}",
     "/operator/webhooks",
     "/operator/system",
     "/operator/changes",

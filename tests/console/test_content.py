@@ -8,7 +8,7 @@ import httpx
 
 from tests.support.console.operators import ACTOR, changes_of, walk
 from tests.support.identity.people import alert, goes_to
-from tests.support.processes.service import Caller, Service
+from tests.support.processes.service import Caller, Service, run_web
 from tumira.audit_log import Actor
 from tumira.console.pages.content import suggest
 from tumira.content.review import ask_review
@@ -136,6 +136,20 @@ def test_a_text_is_allowed_or_refused_for_its_account_alone_and_who_asked_is_ans
     assert service.send(caller, body=form["text"]).status_code == 422
 
 
+def test_a_template_counts_with_the_next_call_on_every_node(service: Service, admin: httpx.Client) -> None:
+    caller = refused(service)
+    with run_web(service.url) as other:
+        nodes = (service, other)
+        # Both have the policy before in memory.
+        assert [node.send(caller, body=ADVERT).status_code for node in nodes] == [422, 422]
+        for verdict, status in (("allow", 202), ("block", 422)):
+            text = "Your bag is here. " if verdict == "block" else ADVERT
+            form = {"text": text, "verdict": verdict, "note": ""}
+            assert goes_to(admin.post(path_of(caller) + "/template", data=form)) is not None
+            sent = [node.send(caller, body=text.strip()).status_code for node in reversed(nodes)]
+            assert sent == [status, status]
+
+
 def test_a_request_is_dismissed_with_an_answer_and_what_was_given_for_it_is_erased(
     service: Service, admin: httpx.Client
 ) -> None:
@@ -213,5 +227,6 @@ def test_a_template_is_suggested_where_one_can_be_made() -> None:
         suggest("Please pay 12.50 USD by 3/4/2030, 14:30.")
         == "Please pay {number} USD by {number}, {number}."
     )
+    assert suggest("Dear Rudo, order 12 is here.") == "Dear {name}, order {number} is here."
     assert suggest("Too {odd to be} one 5") == "Too {odd to be} one 5"
     assert suggest("12") == "12"

@@ -14,7 +14,9 @@ from tests.support.identity.operators import OperatorBrowser, new_operator
 from tests.support.identity.people import Person, run_behind_proxy, sign_up
 from tests.support.processes.service import Service
 from tumira.audit_log import Actor
+from tumira.content import near_line
 from tumira.content import review as content_review
+from tumira.content.near_line_store import MarkedSend
 from tumira.content.store import digest_of
 from tumira.core.histogram import bucket_of
 from tumira.core.ids import (
@@ -284,7 +286,9 @@ def _add_refusal(service: Service, account_id: AccountId) -> dict[str, str]:
     service.run(
         content_review.ask_review, account_id, digest, ADVERT, LONG, actor=Actor("owner", "198.18.0.1")
     )
-    return {"digest": digest.hex()}
+    near = "Dear Rudo, " + LONG + " opens on Sunday at 8."
+    service.run(near_line.record, [MarkedSend(account_id, 60, 0.34, near)])
+    return {"digest": digest.hex(), "near_digest": digest_of(near).hex()}
 
 
 def _add_endpoints(service: Service, person: Person) -> dict[str, str]:

@@ -12,9 +12,11 @@ import pytest
 import pytest_asyncio
 
 from tests.support.chaos.node import first_true
+from tests.support.content.near_line import find_near_text
 from tests.support.processes.service import Caller, new_caller
 from tests.support.uploads.files import check_file
 from tumira.audit_log import OPERATOR
+from tumira.content.classifier import classify
 from tumira.content.review import add_template, remove_template
 from tumira.content.templates import TemplateVerdict
 from tumira.core.errors import AccountSuspended, InsufficientBalance, SpendLimitReached
@@ -22,6 +24,7 @@ from tumira.core.ids import BatchId, TemplateId, UploadId, new_id
 from tumira.delivery.lanes import Room
 from tumira.delivery.store import queue
 from tumira.delivery.store.queue import ClaimRequest as WantedMessages
+from tumira.identity import manage_accounts
 from tumira.operations.audit import runs
 from tumira.operations.audit.checks import CHECKS
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
@@ -531,3 +534,24 @@ async def test_rows_behind_those_that_were_left_out_are_found(world: World) -> N
         assert await chunks.find_next_good(connection, upload_id, 5) == 5
         assert await chunks.find_next_good(connection, upload_id, 8) == 10
         assert await chunks.find_next_good(connection, upload_id, 12) is None
+
+
+async def test_rows_near_the_line_mark_their_batch_and_are_counted_and_sampled(world: World) -> None:
+    near, clear = find_near_text(), "Your code is 493817."
+    await manage_accounts.review(world.database, world.caller.id, consent=True)
+    texts = [near, clear, near]
+    file = "\n".join(["to,text", *(f'+2637712000{n:02},"{text}"' for n, text in enumerate(texts))])
+    await world.confirm(await world.check(text=file, message="{text}"))
+    await world.confirm(await world.check(2, first=50))
+    assert await world.send_all() == 2
+    marks = await world.rows("SELECT near_line, recipients FROM batches ORDER BY id")
+    assert [tuple(row) for row in marks] == [(True, 3), (None, 2)]
+    assert [row[0] for row in await world.rows("SELECT messages FROM near_line_days")] == [2]
+    (sample,) = await world.rows("SELECT text, messages, score FROM near_line_texts")
+    assert tuple(sample) == (near, 2, classify(near).score)
+
+    await manage_accounts.review(world.database, world.caller.id, consent=False)
+    await world.confirm(await world.check(1, first=90, message=near))
+    await world.send_all()
+    assert [row[0] for row in await world.rows("SELECT messages FROM near_line_days")] == [3]
+    assert await world.rows("SELECT FROM near_line_texts") == []

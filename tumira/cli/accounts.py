@@ -196,15 +196,15 @@ async def account_factor(database: Database, *, account_id: AccountId, off: bool
 
 @account.command("review")
 @click.argument("account_id", type=ACCOUNT_ID)
-@click.option("--consent/--no-consent", default=None, help="Keep refused texts, or erase those kept.")
+@click.option("--consent/--no-consent", default=None, help="Keep texts for review, or erase those kept.")
 @database_command
 async def account_review(database: Database, *, account_id: AccountId, consent: bool | None) -> None:
-    """Record whether an account allows you to review its refused texts."""
+    """Record whether an account lets you keep and read refused texts and a sample of those near the line."""
     if consent is None:
         raise OperatorError("Say what the account wants: --consent or --no-consent.")
     found = await manage_accounts.review(database, account_id, consent=consent, actor=actor())
-    kept = "Texts that are refused from now on are kept for 30 days."
-    title = kept if consent else "Refused texts are not kept; those that were are erased."
+    kept = "Texts that are refused from now on, and a sample of those near the line, are kept for 30 days."
+    title = kept if consent else "Texts are not kept for review; those that were are erased."
     show(_account(found), title=title)
 
 

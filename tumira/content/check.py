@@ -36,6 +36,11 @@ def check_text(
     return reject(verdict)
 
 
+def is_near_line(policy: Policy, account_id: AccountId, text: str, verdict: Verdict) -> bool:
+    """Tell whether a text passes near the line, and not because an operator allowed it."""
+    return verdict.near_the_line and not policy.allows(account_id, text)
+
+
 def reject(verdict: Verdict) -> ContentRejected:
     """Return the refusal of a promotional text, with reasons."""
     assert verdict.category is not None

@@ -1,4 +1,4 @@
-"""Reviews of refused texts, asked for by customers and answered by operators, and templates of texts."""
+"""Reviews of refused texts and of texts near the line, answered by operators, and templates of texts."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -7,9 +7,10 @@ from typing import Final
 from tumira import audit_log
 from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
+from tumira.content import near_line_store, template_store
 from tumira.content import store as content_store
-from tumira.content import template_store
 from tumira.content.check import describe_refusal
+from tumira.content.near_line_store import NearLineReview, NearLineText
 from tumira.content.store import ContentRefusal, digest_of
 from tumira.content.template_store import Template
 from tumira.content.templates import TemplateVerdict, tidy
@@ -95,7 +96,7 @@ async def add_template(
     actor: Actor,
     answers: bytes | None = None,
 ) -> Template:
-    """Allow or block matching texts; with the digest of a refused text, this also ends its review."""
+    """Allow or block matching texts; with the digest of a text, this also ends its review."""
     note = _check_note(note)
     try:
         pattern = tidy(text)
@@ -111,6 +112,8 @@ async def add_template(
         if answers is not None and account_id is not None:
             allowed = verdict is TemplateVerdict.ALLOW
             await content_store.close_review(connection, account_id, answers, allowed=allowed, answer=note)
+            decided = NearLineReview.FINE if allowed else NearLineReview.BLOCKED
+            await near_line_store.mark_reviewed(connection, account_id, answers, decided)
     return template
 
 
@@ -152,6 +155,17 @@ async def dismiss(
         await audit_log.record_by_operator(connection, actor, what, answer, account_id)
 
 
+async def confirm_near_line(
+    database: Database, account_id: AccountId, digest: bytes, *, actor: Actor
+) -> None:
+    """Record that a text that passed near the line is a service message."""
+    async with database.transaction() as connection:
+        if not await near_line_store.mark_reviewed(connection, account_id, digest, NearLineReview.FINE):
+            raise OperatorError(_(_NO_REVIEW))
+        what = "text near the line confirmed as a service message"
+        await audit_log.record_by_operator(connection, actor, what, "", account_id)
+
+
 async def _record(
     connection: Connection, actor: Actor, account_id: AccountId | None, what: str, template: Template
 ) -> None:
@@ -188,6 +202,15 @@ async def list_refusals(
     async with database.connection() as connection:
         await _check_account(connection, account_id)
         return await content_store.list_latest(connection, account_id, count_max)
+
+
+async def list_near_line(
+    database: Database, account_id: AccountId | None, count_max: int
+) -> Sequence[NearLineText]:
+    """Return the latest sampled texts near the line, of all accounts or of one."""
+    async with database.connection() as connection:
+        await _check_account(connection, account_id)
+        return await near_line_store.list_latest(connection, account_id, count_max)
 
 
 async def _check_account(connection: Connection, account_id: AccountId | None) -> None:

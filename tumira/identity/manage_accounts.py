@@ -11,6 +11,7 @@ from tumira.accounts import ledger
 from tumira.accounts import store as accounts
 from tumira.accounts.store import Account
 from tumira.audit_log import OPERATOR, Actor
+from tumira.content import near_line_store
 from tumira.content import store as content_store
 from tumira.core import money
 from tumira.core.errors import OperatorError
@@ -80,13 +81,14 @@ async def suspend(
 async def review(
     database: Database, account_id: AccountId, *, consent: bool, actor: Actor = OPERATOR, note: str = ""
 ) -> Account:
-    """Record whether refused texts may be kept; without consent, kept ones are erased."""
+    """Record whether texts may be kept for review; without consent, kept ones are erased."""
     async with database.transaction() as connection:
         await _existing(connection, account_id)
         # This locks the account's row: a call that is being refused now finishes before, or sees the change.
         await accounts.set_review_consent(connection, account_id, consent=consent)
         if not consent:
             await content_store.erase_texts(connection, account_id)
+            await near_line_store.delete_texts(connection, account_id)
         what = "refused texts are kept" if consent else "refused texts are not kept"
         await record_change(connection, account_id, actor, what, note=note)
         return await _existing(connection, account_id)

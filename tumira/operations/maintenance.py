@@ -9,6 +9,7 @@ from typing import Final
 import structlog
 
 from tumira.accounts import ledger_proofs, money_days
+from tumira.content import near_line_store
 from tumira.content import store as content_store
 from tumira.core import metrics
 from tumira.core.ids import ACCOUNT, write_id
@@ -229,6 +230,7 @@ MAINTENANCE_TASKS: Final[Sequence[MaintenanceTask | MultiStepTask]] = (
     _some("erase codes", 60, _erase_codes, TEXTS_PER_TURN_MAX),
     MaintenanceTask("forget old sessions and codes", 600, _forget_guests, more_at=3 * GUESTS_PER_TURN_MAX),
     _some("forget refused texts", 600, content_store.delete_old, REFUSALS_PER_TURN_MAX),
+    _some("forget texts near the line", 600, near_line_store.delete_old, REFUSALS_PER_TURN_MAX),
     MaintenanceTask("forget old uploads", 600, _forget_uploads, more_at=UPLOADS_PER_TURN_MAX),
     _some("forget old mails", 60, outbox.delete_expired, MAILS_PER_TURN_MAX),
     MaintenanceTask("forget old latencies", 600, _forget_latencies, more_at=2 * SLOTS_PER_TURN_MAX),

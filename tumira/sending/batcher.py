@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import structlog
 
+from tumira.content.near_line import NearLineRecorder
 from tumira.core.database_errors import is_partition_missing, is_unavailable
 from tumira.core.errors import InternalError, Refusal, ServiceUnavailable
 from tumira.postgres.flusher import Flusher
@@ -80,6 +81,7 @@ class Batcher:
         self._connection = PinnedConnection(database, GIVE_UP_S)
         self._flusher = Flusher(database, GIVE_UP_S)
         self._waker = Waker(database)
+        self._near_line = NearLineRecorder(database)
         self._loop: asyncio.Task[None] | None = None
         self._alone: set[asyncio.Task[None]] = set()
         self._large: set[asyncio.Task[None]] = set()
@@ -113,6 +115,8 @@ class Batcher:
         else:
             self._asked -= 1
             waiting.answer(decision)
+            if isinstance(decision, Answered) and decision.marked is not None:
+                self._near_line.add(decision.marked)
 
     async def close(self) -> None:
         """Stop; call this when no call waits for an answer any more."""
@@ -122,6 +126,7 @@ class Batcher:
         self._connection.terminate()
         self._flusher.close()
         self._waker.close()
+        await self._near_line.close()
 
     async def _run(self) -> None:
         while True:

@@ -52,6 +52,7 @@ class Charges:
         *,
         texts: Sequence[str] | None = None,
         leg_segments: Sequence[int] | None = None,
+        near_line: bool = False,
     ) -> NewBatch:
         """Give a send its ids and the turns of its messages; `texts` are for messages with their own text."""
         batch_id = BatchId(new_id(self._facts.now_us // 1000))
@@ -75,6 +76,7 @@ class Charges:
             turns=turns[0] if len(turns) == 1 else _merge(turns, quote.leg_of),
             texts=texts,
             leg_segments=leg_segments,
+            near_line=near_line,
         )
 
     def charge(

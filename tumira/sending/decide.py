@@ -6,9 +6,12 @@ from typing import Final
 from tumira.accounts import rate_limit
 from tumira.accounts.api_keys import Scope
 from tumira.accounts.store import LockedAccount
-from tumira.content.check import check_text, describe_refusal
+from tumira.content.check import check_text, describe_refusal, is_near_line
+from tumira.content.classifier import classify
+from tumira.content.near_line_store import MarkedSend
 from tumira.content.store import NewRefusal
 from tumira.content.templates import Policy
+from tumira.content.verdict import Verdict
 from tumira.core.errors import (
     AccountSuspended,
     ApiKeyRevoked,
@@ -19,7 +22,7 @@ from tumira.core.errors import (
 )
 from tumira.core.ids import AccountId
 from tumira.pricing.destinations import Tariff
-from tumira.pricing.quote import quote, unbilled_octets
+from tumira.pricing.quote import ValidRequest, quote, unbilled_octets
 from tumira.sending import fairness
 from tumira.sending.charge import Charges
 from tumira.sending.limits import over_balance, over_limit, over_unbilled_limit
@@ -103,8 +106,9 @@ class Decider:
         priced = quote(self._tariff, send.request)
         if isinstance(priced, Refusal):
             return priced
+        verdict = send.verdict or classify(send.request.body)
         refusal = (
-            self._check_content(account, send)
+            self._check_content(account, send, verdict)
             or over_limit(account, priced.total_cost, self._facts.now)
             or over_unbilled_limit(account, unbilled_octets(send.request, priced), self._facts.now)
         )
@@ -116,16 +120,17 @@ class Decider:
         if refusal is not None:
             return refusal
         lane = fairness.lane(len(priced.numbers))
-        batch = self.charges.new_batch(account, send.request, priced, lane)
+        marked = self._mark(account, send.request, verdict, len(priced.numbers))
+        batch = self.charges.new_batch(account, send.request, priced, lane, near_line=marked is not None)
         if len(priced.numbers) > SMALL_SEND_MAX:
-            return Large(quota, send, batch)
+            return Large(quota, send, batch, marked)
         response = self.charges.charge(account, batch, send.idempotency, self._render)
         if send.idempotency is not None:
             self._answers[account.id, send.idempotency.key] = (send.idempotency.fingerprint, response)
-        return Answered(quota, response, replayed=False)
+        return Answered(quota, response, replayed=False, marked=marked)
 
-    def _check_content(self, account: LockedAccount, send: Send) -> Refusal | None:
-        rejected = check_text(self._policy, account.id, send.request.body, send.verdict)
+    def _check_content(self, account: LockedAccount, send: Send, verdict: Verdict) -> Refusal | None:
+        rejected = check_text(self._policy, account.id, send.request.body, verdict)
         if rejected is not None and not send.request.dry_run:
             self.content_refusals.append(
                 describe_refusal(
@@ -137,6 +142,14 @@ class Decider:
                 )
             )
         return rejected
+
+    def _mark(
+        self, account: LockedAccount, request: ValidRequest, verdict: Verdict, messages: int
+    ) -> MarkedSend | None:
+        if not messages or not is_near_line(self._policy, account.id, request.body, verdict):
+            return None
+        text = request.body if account.review_consent else None
+        return MarkedSend(account.id, messages, verdict.score, text)
 
 
 def _barred(call: Call, facts: CallFacts, account: LockedAccount) -> Refusal | None:

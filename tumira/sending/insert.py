@@ -36,6 +36,8 @@ class NewBatch(Struct, frozen=True):
     # Set where each recipient has its own text, with the segments of each leg.
     texts: Sequence[str] | None = None
     leg_segments: Sequence[int] | None = None
+    # A text of it passed near the line.
+    near_line: bool = False
 
 
 class Debit(Struct, frozen=True):
@@ -86,15 +88,15 @@ advanced AS (
 _STORE_BATCHES: Final = """
 stored AS (
     INSERT INTO batches (id, account_id, created_at, completed_at, recipients, pending, segments,
-                         total_cost, status, channel, reference, body)
+                         total_cost, status, channel, reference, body, near_line)
     SELECT id, account_id, %(created_at)s::timestamptz,
            CASE WHEN recipients = 0 THEN %(created_at)s::timestamptz END,
            recipients, recipients, segments, total_cost,
-           CASE WHEN recipients = 0 THEN 'completed' ELSE 'queued' END, channel, reference, body
+           CASE WHEN recipients = 0 THEN 'completed' ELSE 'queued' END, channel, reference, body, near_line
       FROM unnest(%(ids)s::uuid[], %(account_ids)s::uuid[], %(recipient_counts)s::integer[],
                   %(segments)s::smallint[], %(total_costs)s::numeric[], %(channels)s::text[],
-                  %(references)s::text[], %(bodies)s::text[])
-           AS batch (id, account_id, recipients, segments, total_cost, channel, reference, body)
+                  %(references)s::text[], %(bodies)s::text[], %(near_lines)s::boolean[])
+           AS batch (id, account_id, recipients, segments, total_cost, channel, reference, body, near_line)
 )"""
 
 # A message refers to its leg by index into short arrays, so a thousand rows take four long arrays only.
@@ -261,6 +263,8 @@ def _store(batches: Sequence[NewBatch]) -> dict[str, Any]:
         "channels": [batch.request.channel for batch in batches],
         "references": [batch.request.reference for batch in batches],
         "bodies": [batch.request.body for batch in batches],
+        # NULL takes no room in a row.
+        "near_lines": [batch.near_line or None for batch in batches],
         "leg_batch_ids": [batch.id for batch, _ in legs],
         "leg_account_ids": [batch.account_id for batch, _ in legs],
         "leg_segments": [

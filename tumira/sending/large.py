@@ -61,7 +61,7 @@ async def _send(connection: Connection, large: Large, render: Render) -> Answere
     charges = Charges(facts)
     response = charges.charge(account, batch, idempotency, render, stored=True)
     await charges.write(connection)
-    return Answered(large.quota, response, replayed=False)
+    return Answered(large.quota, response, replayed=False, marked=large.marked)
 
 
 async def _wait_for_same_key(connection: Connection, large: Large, idempotency: IdempotencyKey) -> None:

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from tumira.accounts.api_keys import Scope
 from tumira.accounts.rate_limit import RateDecision
+from tumira.content.near_line_store import MarkedSend
 from tumira.content.verdict import Verdict
 from tumira.core.errors import Refusal
 from tumira.core.ids import AccountId, BatchId, KeyId
@@ -90,6 +91,8 @@ class Answered(Struct, frozen=True):
     quota: Quota
     response: bytes
     replayed: bool
+    # This call's text passed near the line.
+    marked: MarkedSend | None = None
 
 
 class Large(Struct, frozen=True):
@@ -98,6 +101,7 @@ class Large(Struct, frozen=True):
     quota: Quota
     send: Send
     batch: NewBatch
+    marked: MarkedSend | None = None
 
 
 Decision = Refused | Admitted | Priced | Answered | Large

@@ -19,7 +19,7 @@ from typing import BinaryIO, Final
 import msgspec
 from msgspec import Struct, structs
 
-from tumira.content.check import check_text
+from tumira.content.check import check_text, is_near_line
 from tumira.content.classifier import classify
 from tumira.content.templates import Policy, TemplateVerdict
 from tumira.content.verdict import Label
@@ -130,26 +130,29 @@ def check_rows(task: Task, progress: Callable[[int, int], None]) -> Iterator[Fin
     except MessageError as error:
         yield BadMessage(str(error))
     else:
-        yield from _findings(task, file, checked, screening.by_template)
+        yield from _findings(task, file, checked, screening)
 
 
 class _Screening:
-    """Checks texts, and remembers which of them only a template allows."""
+    """Checks texts, and remembers which of them only a template allows, and which are near the line."""
 
     def __init__(self, policy: Policy, account_id: AccountId) -> None:
         self._policy = policy
         self._account_id = account_id
         self.by_template: set[str] = set()
+        self.near_line: set[str] = set()
 
     def __call__(self, text: str) -> Refusal | None:
         verdict = classify(text)
         refusal = check_text(self._policy, self._account_id, text, verdict)
         if refusal is None and verdict.label is Label.PROMOTIONAL:
             self.by_template.add(text)
+        if refusal is None and is_near_line(self._policy, self._account_id, text, verdict):
+            self.near_line.add(text)
         return refusal
 
 
-def _findings(task: Task, file: CsvFile, checked: Checked, by_template: set[str]) -> Iterator[Finding]:
+def _findings(task: Task, file: CsvFile, checked: Checked, screening: _Screening) -> Iterator[Finding]:
     # One text for all stands once, also where its places were filled with the same in every row.
     is_one_text = checked.texts == 1
     yield Head(
@@ -168,12 +171,12 @@ def _findings(task: Task, file: CsvFile, checked: Checked, by_template: set[str]
     )
     for number, start in enumerate(range(0, len(checked.good), CHUNK_MAX)):
         good = checked.good[start : start + CHUNK_MAX]
-        yield GoodRows(_chunk(number, good, by_template, own_texts=not is_one_text))
+        yield GoodRows(_chunk(number, good, screening, own_texts=not is_one_text))
     yield from _faults(checked)
     yield End()
 
 
-def _chunk(number: int, good: Sequence[Good], by_template: set[str], *, own_texts: bool) -> Chunk:
+def _chunk(number: int, good: Sequence[Good], screening: _Screening, *, own_texts: bool) -> Chunk:
     legs = Counter((one.country, one.segments) for one in good)
     return Chunk(
         number=number,
@@ -181,7 +184,8 @@ def _chunk(number: int, good: Sequence[Good], by_template: set[str], *, own_text
         recipients=[one.number for one in good],
         bodies=[one.text for one in good] if own_texts else None,
         cost=sum((one.cost for one in good), Decimal(0)),
-        by_template=[one.line for one in good if one.text in by_template],
+        by_template=[one.line for one in good if one.text in screening.by_template],
+        near_line=[one.line for one in good if one.text in screening.near_line],
         leg_countries=[country for country, _ in legs],
         leg_segments=[segments for _, segments in legs],
         leg_counts=list(legs.values()),

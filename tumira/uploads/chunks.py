@@ -27,6 +27,8 @@ class Chunk(Struct, frozen=True):
     cost: Decimal
     # The lines of the rows that are sent only because a template allows them.
     by_template: Sequence[int]
+    # The lines of the rows whose texts are near the line.
+    near_line: Sequence[int]
     # How many messages go to which country in how many segments.
     leg_countries: Sequence[str]
     leg_segments: Sequence[int]
@@ -34,10 +36,10 @@ class Chunk(Struct, frozen=True):
 
 
 SQL_INSERT: Final = Statement("""
-INSERT INTO upload_chunks (upload_id, number, lines, recipients, bodies, cost, by_template, leg_countries,
-                           leg_segments, leg_counts)
+INSERT INTO upload_chunks (upload_id, number, lines, recipients, bodies, cost, by_template, near_line,
+                           leg_countries, leg_segments, leg_counts)
 VALUES (%(upload_id)s, %(number)s, %(lines)s, %(recipients)s, %(bodies)s, %(cost)s, %(by_template)s,
-        %(leg_countries)s, %(leg_segments)s, %(leg_counts)s)
+        %(near_line)s, %(leg_countries)s, %(leg_segments)s, %(leg_counts)s)
 """)
 
 
@@ -46,7 +48,8 @@ async def insert(connection: Connection, upload_id: UploadId, chunk: Chunk) -> N
 
 
 SQL_FIND_NEXT: Final = Statement("""
-SELECT number, lines, recipients, bodies, cost, by_template, leg_countries, leg_segments, leg_counts
+SELECT number, lines, recipients, bodies, cost, by_template, near_line, leg_countries, leg_segments,
+       leg_counts
   FROM upload_chunks
  WHERE upload_id = %(upload_id)s
    AND batch_id IS NULL
@@ -141,7 +144,8 @@ async def list_files(
 
 
 SQL_FIND_SENT: Final = Statement("""
-SELECT number, lines, recipients, bodies, cost, by_template, leg_countries, leg_segments, leg_counts
+SELECT number, lines, recipients, bodies, cost, by_template, near_line, leg_countries, leg_segments,
+       leg_counts
   FROM upload_chunks
  WHERE upload_id = %(upload_id)s
    AND batch_id = %(batch_id)s
@@ -197,8 +201,8 @@ async def set_costs(connection: Connection, upload_id: UploadId, costs: Mapping[
 SQL_LEAVE_OUT: Final = Statement("""
 UPDATE upload_chunks
    SET lines = %(lines)s, recipients = %(recipients)s, bodies = %(bodies)s, cost = %(cost)s,
-       by_template = %(by_template)s, leg_countries = %(leg_countries)s, leg_segments = %(leg_segments)s,
-       leg_counts = %(leg_counts)s
+       by_template = %(by_template)s, near_line = %(near_line)s, leg_countries = %(leg_countries)s,
+       leg_segments = %(leg_segments)s, leg_counts = %(leg_counts)s
  WHERE upload_id = %(upload_id)s
    AND number = %(number)s
    AND batch_id IS NULL

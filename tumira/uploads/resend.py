@@ -35,6 +35,7 @@ class _Row(NamedTuple):
     body: str | None
     # Whether it is sent only because a template allows it.
     by_template: bool
+    near_line: bool
 
 
 def resend_id(upload_id: UploadId) -> UploadId:
@@ -70,9 +71,9 @@ async def _list_failed(connection: Connection, upload: Upload, batch_id: BatchId
     # The messages of a batch stand in the order of its rows.
     messages, _is_more = await batches.list_messages(connection, upload.account_id, batch_id)
     bodies: Sequence[str | None] = chunk.bodies or [None] * len(chunk.lines)
-    by_template = frozenset(chunk.by_template)
+    by_template, near_line = frozenset(chunk.by_template), frozenset(chunk.near_line)
     return [
-        _Row(line, message.recipient, body, line in by_template)
+        _Row(line, message.recipient, body, line in by_template, line in near_line)
         for line, message, body in zip(chunk.lines, messages, bodies, strict=True)
         # An erased number keeps its mark.
         if message.status in FAILED and MARK not in message.recipient
@@ -100,6 +101,7 @@ def _chunk(tariff: Tariff, message: str, number: int, rows: Sequence[_Row]) -> C
         bodies=bodies or None,
         cost=Decimal(0),
         by_template=[row.line for row in rows if row.by_template],
+        near_line=[row.line for row in rows if row.near_line],
         leg_countries=[],
         leg_segments=[],
         leg_counts=[],

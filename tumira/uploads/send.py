@@ -9,6 +9,7 @@ are sent. Rows that are no longer allowed are left out, cost nothing, and are sh
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -20,7 +21,10 @@ from msgspec import structs
 
 from tumira.accounts import store as accounts
 from tumira.accounts.store import LockedAccount
-from tumira.content import template_store
+from tumira.content import near_line, template_store
+from tumira.content.classifier import classify
+from tumira.content.near_line_store import SAMPLES_PER_DAY, MarkedSend
+from tumira.content.store import digest_of
 from tumira.content.templates import Policy
 from tumira.core import money
 from tumira.core.errors import (
@@ -266,6 +270,7 @@ def _without(chunk: Chunk, lines: AbstractSet[int]) -> Chunk:
         recipients=[chunk.recipients[place] for place in places],
         bodies=None if chunk.bodies is None else [chunk.bodies[place] for place in places],
         by_template=[line for line in chunk.by_template if line not in lines],
+        near_line=[line for line in chunk.near_line if line not in lines],
     )
 
 
@@ -316,6 +321,7 @@ def _refuse(account: LockedAccount, cost: Decimal, promised: Decimal, now: datet
 
 async def send_next_chunk(database: Database, after: UploadId) -> UploadId | None:
     """Send one chunk of the next waiting file, and return its id; None if no file waits after this one."""
+    marked: Sequence[MarkedSend] = ()
     async with database.transaction() as connection:
         upload = await uploads.claim_sending(connection, after)
         if upload is None:
@@ -327,16 +333,20 @@ async def send_next_chunk(database: Database, after: UploadId) -> UploadId | Non
         if chunk is not None and chunk.recipients:
             tariff = await get_tariff(connection)
             priced = await asyncio.to_thread(price_chunk, tariff, upload.message, chunk)
-            problem = await _send(connection, upload, chunk, priced)
-            if problem is not None:
-                await uploads.mark_stopped(connection, upload.id, problem)
+            sent = await _send(connection, upload, chunk, priced)
+            if isinstance(sent, str):
+                await uploads.mark_stopped(connection, upload.id, sent)
                 return upload.id
+            marked = sent
         await uploads.mark_sent(connection, upload.id)
-        return upload.id
+    await near_line.record(database, marked)
+    return upload.id
 
 
-async def _send(connection: Connection, upload: Upload, chunk: Chunk, priced: PricedChunk) -> str | None:
-    """Send one chunk of a locked file, or return a sentence that says why not."""
+async def _send(
+    connection: Connection, upload: Upload, chunk: Chunk, priced: PricedChunk
+) -> Sequence[MarkedSend] | str:
+    """Send one chunk of a locked file and return its texts near the line, or a sentence that says why not."""
     cost = priced.quote.total_cost
     if priced.unreachable or cost != chunk.cost:
         return _(
@@ -358,11 +368,30 @@ async def _send(connection: Connection, upload: Upload, chunk: Chunk, priced: Pr
         fairness.lane(upload.recipients),
         texts=chunk.bodies,
         leg_segments=priced.leg_segments,
+        near_line=bool(chunk.near_line),
     )
     charges.charge(account, batch, None, lambda _: b"")
     await charges.write(connection)
     await chunks.mark_sent(connection, upload.id, chunk.number, batch.id)
-    return None
+    return _mark(upload, chunk, consents=account.review_consent)
+
+
+def _mark(upload: Upload, chunk: Chunk, *, consents: bool) -> Sequence[MarkedSend]:
+    if not chunk.near_line:
+        return []
+    if not consents:
+        return [MarkedSend(upload.account_id, len(chunk.near_line), 0.0, None)]
+    lines = frozenset(chunk.near_line)
+    texts = chunk.bodies or [upload.message] * len(chunk.lines)
+    counts = Counter(text for line, text in zip(chunk.lines, texts, strict=True) if line in lines)
+    # Only so many can be in a sample, and scoring all texts again would take long.
+    sampled = frozenset(sorted(counts, key=digest_of)[:SAMPLES_PER_DAY])
+    return [
+        MarkedSend(upload.account_id, count, classify(text).score, text)
+        if text in sampled
+        else MarkedSend(upload.account_id, count, 0.0, None)
+        for text, count in counts.items()
+    ]
 
 
 def _say(refusal: Refusal, count: int) -> str:

@@ -304,7 +304,7 @@ WITH old AS MATERIALIZED (
 ), chunks AS (
     UPDATE upload_chunks
        SET recipients = array_fill(''::text, ARRAY[cardinality(recipients)]),
-           bodies = CASE WHEN bodies IS NOT NULL THEN '{}'::text[] END, by_template = '{}'
+           bodies = CASE WHEN bodies IS NOT NULL THEN '{}'::text[] END, by_template = '{}', near_line = '{}'
      WHERE upload_id = ANY(ARRAY(SELECT id FROM sent))
        AND batch_id IS NOT NULL
 ), erased AS (

@@ -14,6 +14,7 @@ from tumira.accounts import store as accounts
 from tumira.accounts.ledger import Transfer
 from tumira.accounts.store import SYSTEM, Account
 from tumira.console.session import OperatorSession, Services, page
+from tumira.content import near_line_store
 from tumira.content import store as content_store
 from tumira.core import money
 from tumira.core.days import local_day
@@ -65,8 +66,8 @@ DONE: Final = {
     "suspended": mark("The account is suspended. The customer can sign in but cannot send."),
     "lifted": mark("The account can send again."),
     "limits": mark("The limits are saved. They apply from the next call."),
-    "consent": mark("From now on, refused texts of this account are kept for 30 days."),
-    "no-consent": mark("Refused texts of this account are no longer kept, and the kept ones are erased."),
+    "consent": mark("From now on, texts of this account are kept for review, each for 30 days."),
+    "no-consent": mark("Texts of this account are no longer kept for review, and the kept ones are erased."),
     "factor": mark("The second factor is off. The owner signs in with the password alone."),
     "no-factor": mark("The second factor was already off."),
 }
@@ -171,6 +172,7 @@ async def _facts(session: OperatorSession, account: Account) -> Mapping[str, Any
         revoked = await api_keys.list_revoked(connection, account.id, KEYS_SHOWN)
         endpoints = await webhook_endpoints.list_endpoints(connection, account.id, ENDPOINTS_SHOWN)
         refused = await content_store.count(connection, account.id)
+        near_line = await near_line_store.find_share(connection, account.id, today)
         transfers = await ledger.list_latest(connection, account.id, TRANSFERS_SHOWN)
         paid = await top_ups.list_of_account(connection, account.id, TOP_UPS_SHOWN)
         changed = await audit_log.list_by_operators(connection, CHANGES_SHOWN, account_id=account.id)
@@ -186,6 +188,7 @@ async def _facts(session: OperatorSession, account: Account) -> Mapping[str, Any
         "keys": [*in_use, *revoked][:KEYS_SHOWN],
         "endpoints": endpoints,
         "refused": refused,
+        "near_line": near_line,
         "transfers": [(_explain(transfer), transfer) for transfer in transfers],
         "top_ups": paid,
         "name_of": full_name_of,
@@ -298,7 +301,7 @@ async def limit(session: OperatorSession) -> Response:
 
 
 async def review(session: OperatorSession) -> Response:
-    """Note whether an account lets us read its refused texts."""
+    """Note whether an account lets us keep and read texts."""
     form = await ConsentForm.read(session.request)
     account = await find_account(session)
     note, consent = form.review_note.data, form.what.data

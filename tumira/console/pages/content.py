@@ -11,8 +11,9 @@ from starlette.routing import Route
 
 from tumira.console.session import OperatorSession, Services, page
 from tumira.content import review as content_review
+from tumira.content.personal_data import replace_names
 from tumira.content.review import NOTE_MAX
-from tumira.content.store import ReviewedText, find_review, list_requested, list_reviews
+from tumira.content.store import find_review, list_requested, list_reviews
 from tumira.content.template_store import NEWEST, list_templates_before
 from tumira.content.templates import TEMPLATE_MAX, TemplateVerdict, tidy
 from tumira.core.errors import OperatorError
@@ -77,7 +78,7 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 async def show_refusals(session: OperatorSession) -> Response:
-    cursor = _read_cursor(session.request.query_params.get("before", ""))
+    cursor = read_cursor(session.request.query_params.get("before", ""))
     async with session.database.connection() as connection:
         asked = [] if cursor else await list_requested(connection, ASKED_MAX)
         latest, last = paging.cut(await list_reviews(connection, PAGE + 1, *cursor), PAGE)
@@ -86,26 +87,27 @@ async def show_refusals(session: OperatorSession) -> Response:
         asked=asked,
         latest=latest,
         is_latest=not cursor,
-        older=None if last is None else f"{CONTENT}?before={_write_cursor(last)}",
+        older=None
+        if last is None
+        else f"{CONTENT}?before={write_cursor(last.last_at, last.account_id, last.digest)}",
         asked_max=ASKED_MAX,
         done=DONE,
     )
 
 
-def _write_cursor(review: ReviewedText) -> str:
-    account = write_id(ACCOUNT, review.account_id)
-    return f"{paging.write_time(review.last_at)}-{account}-{review.digest.hex()}"
+def write_cursor(at: datetime, account_id: AccountId, digest: bytes) -> str:
+    return f"{paging.write_time(at)}-{write_id(ACCOUNT, account_id)}-{digest.hex()}"
 
 
-def _read_cursor(text: str) -> tuple[datetime, AccountId, bytes] | tuple[()]:
+def read_cursor(text: str) -> tuple[datetime, AccountId, bytes] | tuple[()]:
     """Return after which text a page begins; nothing for the first page."""
     time, _dash, key = text.partition("-")
     account, _dash, digest = key.partition("-")
-    at, found = paging.read_time(time), _read_key(account, digest)
+    at, found = paging.read_time(time), read_key(account, digest)
     return () if at is None or found is None else (at, *found)
 
 
-def _read_key(account: str, digest: str) -> tuple[AccountId, bytes] | None:
+def read_key(account: str, digest: str) -> tuple[AccountId, bytes] | None:
     read = read_id(ACCOUNT, account)
     return None if read is None or not _HEX.fullmatch(digest) else (AccountId(read), bytes.fromhex(digest))
 
@@ -126,8 +128,8 @@ async def show_refusal(session: OperatorSession) -> Response:
 
 
 def suggest(text: str) -> str:
-    """Make a template of a text by putting a place where each figure stands, if that makes one."""
-    pattern = _NUMBER.sub("{number}", text)
+    """Make a template of a text by putting a place where each name and figure stands, if that makes one."""
+    pattern = _NUMBER.sub("{number}", replace_names(text, "{name}"))
     try:
         return tidy(pattern)
     except ValueError:
@@ -135,7 +137,7 @@ def suggest(text: str) -> str:
 
 
 def _key(session: OperatorSession) -> tuple[AccountId, bytes]:
-    return or_404(_read_key(**session.request.path_params), _("This refused text does not exist"))
+    return or_404(read_key(**session.request.path_params), _("This refused text does not exist"))
 
 
 async def decide(session: OperatorSession) -> Response:

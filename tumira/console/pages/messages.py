@@ -148,6 +148,7 @@ async def show_message(session: OperatorSession) -> Response:
     async with session.database.connection() as connection:
         message = or_404(await timelines.read(connection, message_id), _(NO_MESSAGE))
         account = or_404(await accounts.find(connection, message.account_id), _(NO_MESSAGE))
+        batch = await batches.find(connection, message.account_id, message.batch_id)
         tariff = await get_tariff(connection)
     return session.page(
         "message.html.jinja",
@@ -156,6 +157,7 @@ async def show_message(session: OperatorSession) -> Response:
         country=tariff.names.get(message.country, message.country),
         carriers=list(dict.fromkeys(entry.carrier for entry in message.entries if entry.carrier)),
         is_in_doubt=message.status == "sending" and any(_is_doubt(entry) for entry in message.entries),
+        is_near_line=batch is not None and batch.near_line,
         is_refunded=any(entry.event == "refunded" for entry in message.entries),
         events=EVENTS,
         details=_write_details,
