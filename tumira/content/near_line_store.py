@@ -222,7 +222,7 @@ async def list_open(
     account_id: AccountId = _NO_ACCOUNT,
     digest: bytes = b"",
 ) -> Sequence[NearLineText]:
-    """Return the page of texts before a given one that no operator has decided about, the latest first."""
+    """Return the page of undecided texts before a given one, the latest first."""
     rows = await SQL_LIST_OPEN.rows(
         connection, before=before, account_id=account_id, digest=digest, count_max=count_max
     )

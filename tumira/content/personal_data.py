@@ -1,6 +1,6 @@
 """Personal data in a text, and the text without it.
 
-Names are found where somebody is greeted or has a title, so a name elsewhere stays.
+Names are found behind a greeting or a title; a name elsewhere stays.
 """
 
 import re
@@ -49,7 +49,7 @@ SOME_NAME: Final = "Tariro"
 
 
 def replace_names(text: str, name: str) -> str:
-    """Put another name, or a placeholder, where somebody is greeted or has a title."""
+    """Put another name, or a placeholder, where a name stands behind a greeting or a title."""
     for pattern in (_GREETED, _TITLED):
         text = pattern.sub(lambda found: found["before"] + _replace_name(found["name"], name), text)
     return text
