@@ -12,7 +12,7 @@ export PYTHON
 export PYTHON_NAMED := $(if $(filter file default undefined,$(origin PYTHON)),,yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-long bench bench-growth lint docs pins runtime peers prepare train evaluate learning screenshots catalogue
+.PHONY: help install run test test-long bench bench-growth lint docs pins runtime peers prepare train evaluate learn-from learning screenshots catalogue
 
 help:
 	@echo 'make run         start Tumira on http://127.0.0.1:8080 (installs what it needs first)'
@@ -26,6 +26,7 @@ help:
 	@echo 'make screenshots take the pictures of the README'
 	@echo 'make catalogue   list the texts of all pages, for translators'
 	@echo 'make train       train the content check'
+	@echo 'make learn-from  add labelled texts to the corpus (FILE=texts.jsonl, of tumira refusal export)'
 	@echo 'make evaluate    print the accuracy of the content check on unseen messages'
 	@echo 'make pins        pin the dependencies (UPGRADE=1: to their latest versions)'
 	@echo
@@ -89,6 +90,10 @@ learning:
 
 train: learning
 	@exec $(BIN)/python -m scripts.train_screening
+
+# Texts of `tumira refusal export`, once they are labelled: make learn-from FILE=texts.jsonl
+learn-from: install
+	@exec $(BIN)/python -m scripts.add_to_corpus $(FILE)
 
 evaluate: learning
 	@exec $(BIN)/python -m scripts.evaluate_screening

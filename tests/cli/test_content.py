@@ -1,18 +1,28 @@
 """Commands for refused texts, templates and the classification of a text."""
 
 import json
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.support.cli.commands import QuickCli
 from tests.support.processes.programs import tumira
-from tests.support.processes.service import Service
+from tests.support.processes.service import Caller, Service
+from tumira.audit_log import Actor
+from tumira.content import near_line
+from tumira.content import review as content_review
+from tumira.content.near_line_store import MarkedSend
+from tumira.content.store import digest_of
+from tumira.content.templates import TemplateVerdict
+from tumira.postgres.pool import Database
 
+TESTER: Final = Actor("test")
 NOBODY: Final = "acc_" + "0" * 26
 NO_TEMPLATE: Final = "tpl_" + "0" * 26
 ADVERT: Final = "BIG SALE this weekend only! Get 50% off all shoes and bags. Shop now and save big!"
 ORDER: Final = "Your order 1042 has been shipped and will arrive on Friday."
+BUS: Final = "Your bus leaves from bay 7 at nine."
 PARCEL: Final = "Your parcel {number} waits at {shop}."
 TEMPLATE_KEYS: Final = "template_id account_id verdict template note created_at created_by"
 REFUSAL_KEYS: Final = (
@@ -143,3 +153,80 @@ def test_many_texts_are_classified_a_line_each_in_their_order() -> None:
     assert lines[-1] == lines[0]
     assert done.returncode == 1
     assert done.stderr.startswith("Error: Line 16 is not a JSON object with a string `text`")
+
+
+def test_texts_near_the_line_are_listed_apart(service: Service, cli: QuickCli) -> None:
+    caller = service.open_account()
+    near = ("refusal", "list", "--near", "--account", caller.account_id)
+    assert cli.text(*near) == "No text near the line was kept in the last 30 days.\n"
+    cli.json("account", "review", caller.account_id, "--consent")
+    service.run(near_line.record, [MarkedSend(caller.id, 4, 0.3, BUS)])
+    (listed,) = cli.json(*near)
+    assert " ".join(listed) == "account_id last_at first_at count score text review"
+    assert (listed["count"], listed["text"], listed["review"]) == (4, BUS, None)
+    assert BUS in cli.text(*near)
+    cli.check_refused(
+        ("There is no such account", ["refusal", "list", "--near", "--account", NOBODY]),
+    )
+
+
+def test_texts_are_exported_with_consent_and_labelled_by_their_reviews(
+    service: Service, cli: QuickCli, tmp_path: Path
+) -> None:
+    quiet, caller = service.open_account(), service.open_account()
+    cli.json("account", "review", caller.account_id, "--consent")
+    adverts = [ADVERT, f"Hi Rudo, {ADVERT} Call 0771200001.", f"{ADVERT} Mail me@shop.example."]
+    for text in adverts:
+        assert service.send(caller, body=text).status_code == 422
+    assert service.send(quiet, body="Quiet " + ADVERT).status_code == 422
+    # An owner who only asks for a review has not consented to more.
+    assert service.run(ask, quiet, "Quiet " + ADVERT)
+    assert service.run(ask, caller, adverts[1])
+    service.run(content_review.dismiss, caller.id, digest_of(adverts[1]), answer="", actor=TESTER)
+    cli.json("template", "add", adverts[2].replace("me@", "{who}@"), "--account", caller.account_id)
+    fine, unread, blocked = f"{ORDER} Fine.", f"{ORDER} Unread.", f"{ORDER} Blocked."
+    service.run(near_line.record, [MarkedSend(caller.id, 1, 0.3, text) for text in (fine, unread, blocked)])
+    service.run(content_review.confirm_near_line, caller.id, digest_of(fine), actor=TESTER)
+    service.run(
+        content_review.add_template,
+        blocked,
+        caller.id,
+        TemplateVerdict.BLOCK,
+        note="",
+        actor=TESTER,
+        answers=digest_of(blocked),
+    )
+
+    file = tmp_path / "texts.jsonl"
+    told = cli.json("refusal", "export", "--output", str(file))
+    exported = [json.loads(line) for line in file.read_text().splitlines()]
+    mine = {one["text"]: one for one in exported if ADVERT in one["text"] or one["text"].startswith(ORDER)}
+    assert {text: one["label"] for text, one in mine.items()} == {
+        ADVERT: None,
+        f"Hi Tariro, {ADVERT} Call 0000000000.": "promotional",
+        f"{ADVERT} Mail name@example.com.": "transactional",
+        fine: "transactional",
+        unread: None,
+        blocked: "promotional",
+    }
+    assert " ".join(mine[ADVERT]) == "text label category score first_on last_on count"
+    assert caller.account_id not in file.read_text()
+    assert "Quiet" not in file.read_text()
+    assert (told["file"], told["texts"]) == (str(file), len(exported))
+    assert file.stat().st_mode & 0o777 == 0o600
+    # An edited file is not overwritten.
+    cli.check_refused(("File exists", ["refusal", "export", "--output", str(file)]))
+    assert cli.json("refusal", "export") == exported
+    assert [json.loads(line) for line in cli.text("refusal", "export").splitlines()] == exported
+    assert cli.json("refusal", "export", "--since", "2999-01-01") == []
+    (noted,) = service.sql("SELECT detail FROM operator_changes WHERE what LIKE 'texts exported%' LIMIT 1")
+    assert noted["detail"].startswith(f"{len(exported)} texts since ")
+
+    cli.text("account", "review", caller.account_id, "--no-consent")
+    left = cli.text("refusal", "export")
+    assert ADVERT not in left
+    assert fine not in left
+
+
+async def ask(database: Database, caller: Caller, text: str) -> bool:
+    return await content_review.ask_review(database, caller.id, digest_of(text), text, "Why?", TESTER)

@@ -1,13 +1,34 @@
-"""Commands for refused texts, and for templates that allow or block texts."""
+"""Commands for refused texts, texts near the line, and templates that allow or block texts."""
 
+import os
 from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any, Final
 
 import click
+import msgspec
 
-from tumira.cli.output import ACCOUNT_ID, IdType, actor, database_command, show, show_all
-from tumira.content.review import add_template, list_refusals, list_templates, remove_template
-from tumira.content.store import ContentRefusal
+from tumira.cli.output import (
+    ACCOUNT_ID,
+    DayType,
+    IdType,
+    actor,
+    database_command,
+    show,
+    show_all,
+    wants_json,
+)
+from tumira.content.export import export_texts
+from tumira.content.near_line_store import NearLineText
+from tumira.content.review import (
+    add_template,
+    list_near_line,
+    list_refusals,
+    list_templates,
+    remove_template,
+)
+from tumira.content.store import KEPT, ContentRefusal
 from tumira.content.template_store import Template
 from tumira.content.templates import TemplateVerdict
 from tumira.core.ids import TEMPLATE, AccountId, TemplateId
@@ -63,15 +84,24 @@ async def template_remove(database: Database, *, template_id: TemplateId) -> Non
 
 @click.group()
 def refusal() -> None:
-    """Look at texts that were refused as marketing."""
+    """Look at texts that were refused as marketing, or only just passed."""
 
 
 @refusal.command("list")
 @click.option("--account", "account_id", type=ACCOUNT_ID, help="Only this account's.")
 @click.option("--limit", type=click.IntRange(1, REFUSALS_SHOWN_MAX), default=20, show_default=True)
+@click.option("--near", is_flag=True, help="The sample of texts that passed near the line instead.")
 @database_command
-async def refusal_list(database: Database, *, account_id: AccountId | None, limit: int) -> None:
+async def refusal_list(database: Database, *, account_id: AccountId | None, limit: int, near: bool) -> None:
     """List refused texts, the latest first; the text itself only where the account consents to review."""
+    if near:
+        show_all(
+            [_near_line(one) for one in await list_near_line(database, account_id, limit)],
+            empty="No text near the line was kept in the last 30 days.",
+            columns="account_id last_at count score text review",
+            for_people={"text": _in_short},
+        )
+        return
     show_all(
         [_refusal(one) for one in await list_refusals(database, account_id, limit)],
         empty="Nothing was refused in the last 30 days.",
@@ -82,6 +112,29 @@ async def refusal_list(database: Database, *, account_id: AccountId | None, limi
             "review_note": _in_short,
         },
     )
+
+
+@refusal.command("export")
+@click.option("--since", type=DayType(), help="The first day, UTC+02:00; 30 days ago by default.")
+@click.option("--output", type=click.Path(path_type=Path), help="A new file; standard output without it.")
+@database_command
+async def refusal_export(database: Database, *, since: date | None, output: Path | None) -> None:
+    """Write texts for the corpus as JSON lines, without personal data, of accounts that consent to review."""
+    first = since or (datetime.now(UTC) - KEPT).date()
+    exported = await export_texts(database, first, actor())
+    if output is None:
+        if wants_json():
+            click.echo(msgspec.json.encode(exported))
+        else:
+            for one in exported:
+                click.echo(msgspec.json.encode(one))
+        return
+    # A file that exists may have been edited, and nobody else may read this one.
+    with os.fdopen(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.writelines(msgspec.json.encode(one) + b"\n" for one in exported)
+    labelled = sum(one.label is not None for one in exported)
+    written = {"file": str(output), "texts": len(exported), "labelled": labelled, "since": first.isoformat()}
+    show(written, title="Read and label the texts before `make learn-from` adds them to the corpus.")
 
 
 def _in_short(text: str | None) -> str | None:
@@ -116,4 +169,16 @@ def _refusal(one: ContentRefusal) -> Mapping[str, Any]:
         "text": one.text,
         "review_asked_at": one.review_asked_at,
         "review_note": one.review_note,
+    }
+
+
+def _near_line(one: NearLineText) -> Mapping[str, Any]:
+    return {
+        "account_id": one.account_id,
+        "last_at": one.last_at,
+        "first_at": one.first_at,
+        "count": one.messages,
+        "score": one.score,
+        "text": one.text,
+        "review": one.review,
     }

@@ -247,6 +247,21 @@ async def list_latest(
     return [NearLineText(*row) for row in rows]
 
 
+SQL_LIST_CONSENTED: Final = Statement(
+    _TEXT
+    + """
+ WHERE t.last_at >= %(since)s
+   AND a.review_consent
+ ORDER BY t.last_at
+"""
+)
+
+
+async def list_consented(connection: Connection, since: datetime) -> Sequence[NearLineText]:
+    """Return the sampled texts since a moment, of accounts that consent to review."""
+    return [NearLineText(*row) for row in await SQL_LIST_CONSENTED.rows(connection, since=since)]
+
+
 SQL_FIND: Final = Statement(_TEXT + "WHERE t.account_id = %(account_id)s AND t.digest = %(digest)s")
 
 

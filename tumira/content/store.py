@@ -295,6 +295,22 @@ async def list_reviews(
     return [ReviewedText(**_decode(row)) for row in rows]
 
 
+SQL_LIST_CONSENTED: Final = Statement(
+    _REVIEW
+    + """
+ WHERE r.last_at >= %(since)s
+   AND r.text IS NOT NULL
+   AND a.review_consent
+ ORDER BY r.last_at
+"""
+)
+
+
+async def list_consented(connection: Connection, since: datetime) -> Sequence[ReviewedText]:
+    """Return the refused texts since a moment, of accounts that consent to review."""
+    return [ReviewedText(**_decode(row)) for row in await SQL_LIST_CONSENTED.rows(connection, since=since)]
+
+
 SQL_FIND_REVIEW: Final = Statement(
     _REVIEW
     + """
