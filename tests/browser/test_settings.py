@@ -1,17 +1,16 @@
-"""Journeys through the settings: second factor, profile, limits and closing the account."""
+"""Journeys through the settings: every form, the second factor, and closing the account."""
 
 from base64 import b32decode
 from typing import Final
 
-import pytest
 from playwright.sync_api import expect
 
-from tests.support.browser import PHONE, Opener, bring_session, inspect
-from tests.support.identity.people import PASSWORD, sign_up
+from tests.support.browser import Opener, bring_session
+from tests.support.hand import Hand, Way, ways
+from tests.support.identity.people import PASSWORD, Person, new_browser, sign_in, sign_up
 from tests.support.processes.service import Service
 from tumira.identity import totp
 
-SETTINGS: Final = "/dashboard/settings"
 NEW: Final = "another good password"
 
 
@@ -19,79 +18,104 @@ def code_of(secret: str) -> str:
     return totp.authenticator(b32decode(secret.replace(" ", ""))).now()
 
 
-@pytest.mark.long
-def test_the_second_factor_is_set_up_and_asked_for(service: Service, open_page: Opener) -> None:
-    person = sign_up(service)
-    page = open_page(service.base, viewport=PHONE, javascript=False)
-    bring_session(page, service.base, person.session)
-    page.goto(SETTINGS)
-    page.get_by_role("link", name="Set up").click()
-    page.get_by_label("Your password").fill(PASSWORD)
-    page.get_by_role("button", name="Set up").click()
-    inspect(page, "settings-factor-secret")
-    page.get_by_label("Authentication code").fill(code_of(page.locator("#secret").inner_text()))
-    page.get_by_role("button", name="Turn on").click()
-    codes = page.get_by_role("list", name="Recovery codes").get_by_role("listitem").all_inner_texts()
-    assert len(codes) == totp.RECOVERY_CODES
-    inspect(page, "settings-factor-codes")
-    page.get_by_role("link", name="I have saved them").click()
-    page.context.clear_cookies()
+def visit(service: Service, open_page: Opener, way: Way, person: Person) -> Hand:
+    hand = Hand.open(open_page, service.base, way)
+    bring_session(hand.page, service.base, person.session)
+    hand.page.goto("/dashboard")
+    hand.go_to("Settings")
+    return hand
 
-    page.goto("/dashboard/sign-in?next=/dashboard/settings")
-    page.get_by_label("Phone number").fill(person.phone)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Enter your code")
-    inspect(page, "sign-in-code")
-    page.get_by_label("Authentication code").fill("abc")
-    page.get_by_role("button", name="Continue").click()
-    expect(page.get_by_role("alert")).to_contain_text("Wrong code")
-    page.get_by_label("Authentication code").fill(codes[0])
-    page.get_by_role("button", name="Continue").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Settings")
+
+@ways("phone without scripts", "desk by keyboard")
+def test_the_second_factor_is_set_up_and_asked_for(service: Service, open_page: Opener, way: Way) -> None:
+    person = sign_up(service)
+    hand = visit(service, open_page, way, person)
+    page = hand.page
+    hand.link("Set up")
+    hand.submit("Your password", PASSWORD)
+    hand.inspect("settings-factor-secret")
+    secret = page.locator("#secret").inner_text()
+    if way.javascript:
+        hand.button("Copy")
+        expect(page.locator('[data-copied="secret"]')).to_have_text("Copied")
+    hand.fill("Authentication code", code_of(secret))
+    hand.button("Turn on")
+    listed = page.get_by_role("list", name="Recovery codes").get_by_role("listitem")
+    expect(listed).to_have_count(totp.RECOVERY_CODES)
+    codes = listed.all_inner_texts()
+    hand.inspect("settings-factor-codes")
+    hand.link("I have saved them")
+    hand.expect_heading("Settings")
+    hand.sign_out()
+
+    hand.expect_heading("Sign in")
+    hand.fill("Phone number", person.phone)
+    hand.submit("Password", PASSWORD)
+    hand.expect_heading("Enter your code")
+    hand.inspect("sign-in-code")
+    hand.submit("Authentication code", "abc")
+    hand.expect_refused("Wrong code")
+    hand.fill("Authentication code", codes[0])
+    hand.button("Continue")
+    hand.expect_heading("Overview")
+    hand.go_to("Settings")
     expect(page.get_by_text("9 recovery codes left")).to_be_visible()
 
 
-@pytest.mark.long
-def test_settings_are_changed_and_the_account_closed_without_scripts(
-    service: Service, open_page: Opener
+@ways("phone by keyboard", "desk without scripts")
+def test_every_setting_is_changed_and_the_account_closed(
+    service: Service, open_page: Opener, way: Way
 ) -> None:
     person = sign_up(service)
-    page = open_page(service.base, viewport=PHONE, javascript=False)
-    bring_session(page, service.base, person.session)
-    page.goto(SETTINGS)
-    page.get_by_label("Full name").fill("Rudo Dube")
-    page.get_by_label("Business name").fill("Dube Pharmacy")
-    page.get_by_role("button", name="Save profile").click()
-    expect(page.get_by_role("status")).to_have_text("Profile saved.")
-    page.get_by_label("Email (optional)").fill("rudo@example.com")
-    page.get_by_role("button", name="Save email").click()
-    page.get_by_label("Limit per day").fill("five")
-    page.get_by_role("button", name="Save limits").click()
-    expect(page.get_by_role("alert")).to_contain_text("Limit per day")
-    page.get_by_label("Limit per send").fill("5")
-    page.get_by_label("Limit per day").fill("12.50")
-    page.get_by_role("button", name="Save limits").click()
-    page.get_by_label("Alert below").fill("2")
-    page.get_by_label("By email").uncheck()
-    page.get_by_role("button", name="Save alerts").click()
-    expect(page.get_by_label("Full name")).to_have_value("Rudo Dube")
-    expect(page.get_by_label("Email (optional)")).to_have_value("rudo@example.com")
-    expect(page.get_by_label("Limit per send")).to_have_value("5")
-    expect(page.get_by_label("Limit per day")).to_have_value("12.50")
-    expect(page.get_by_label("Alert below")).to_have_value("2")
+    sign_in(new_browser(service), person.phone)
+    hand = visit(service, open_page, way, person)
+    page = hand.page
+    hand.fill("Full name", "Rudo Dube")
+    hand.fill("Business name", "Dube Pharmacy")
+    hand.button("Save profile")
+    hand.expect_told("Profile saved.")
+    # Enter in the only field saves it.
+    hand.submit("Email (optional)", "rudo@example.com")
+    hand.expect_told("Email address saved.")
+    hand.fill("Limit per day (US$)", "five")
+    hand.button("Save limits")
+    hand.expect_refused("Limit per day")
+    # The alert leads to the field.
+    hand.link("Limit per day (US$)", page.get_by_role("alert"))
+    hand.fill("Limit per day (US$)", "12.50")
+    hand.fill("Limit per send (US$)", "5")
+    hand.button("Save limits")
+    hand.expect_told("Spending limits saved.")
+    hand.fill("Alert below (US$)", "2")
+    hand.tick(page.get_by_label("By email"), checked=False)
+    # No mail server is set, and the page says so.
+    expect(page.get_by_text("Email is not set up on this service, so no email is sent.")).to_be_visible()
+    hand.button("Save alerts")
+    hand.expect_told("Low-balance alert saved.")
+    for label, value in (
+        ("Full name", "Rudo Dube"),
+        ("Email (optional)", "rudo@example.com"),
+        ("Limit per send (US$)", "5"),
+        ("Limit per day (US$)", "12.50"),
+        ("Alert below (US$)", "2"),
+    ):
+        expect(hand.field(label)).to_have_value(value)
     expect(page.get_by_label("By email")).not_to_be_checked()
-    page.get_by_label("Current password").fill(PASSWORD)
-    page.get_by_label("New password").fill(NEW)
-    page.get_by_role("button", name="Change password").click()
-    expect(page.get_by_role("status")).to_contain_text("Password changed.")
-    page.get_by_role("link", name="history of changes").click()
-    expect(page.get_by_role("row")).to_have_count(6)
-    page.goto(SETTINGS)
-    page.get_by_label("Your password").fill(NEW)
-    page.get_by_label("Type CLOSE to confirm").fill("CLOSE")
-    page.get_by_role("button", name="Close account").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Account closed")
-    inspect(page, "settings-closed")
-    page.goto(SETTINGS)
-    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    hand.button("Sign out everywhere else")
+    hand.expect_told("signed out")
+    hand.fill("Current password", PASSWORD)
+    hand.fill("New password", NEW)
+    hand.button("Change password")
+    hand.expect_told("Password changed.")
+    hand.link("history of changes")
+    hand.expect_heading("History of changes")
+    assert page.get_by_role("row").count() > len(("profile", "email", "limits", "alerts", "password"))
+    hand.go_to("Settings")
+    hand.fill("Your password", NEW)
+    hand.fill("Type CLOSE to confirm", "CLOSE")
+    hand.button("Close account")
+    hand.expect_heading("Account closed")
+    hand.inspect("settings-closed")
+    page.go_back()
+    page.reload()
+    hand.expect_heading("Sign in")

@@ -82,10 +82,7 @@ def test_traffic_shows_what_came_in_what_went_out_and_how_long_it_took(
     )
     page = viewer.get(TRAFFIC).text
     assert 'role="img" aria-label="2,103 messages in the last 30 days' in page
-    assert (
-        "South Africa 100% of 100 delivered 100 100 0 0 Zimbabwe 90.0% of 2,000 delivered 2,000 1,800 200 0"
-        in words(page)
-    )
+    assert "South Africa 100% delivered 100 100 0 0 Zimbabwe 90.0% delivered 2,000 1,800 200 0" in words(page)
     assert rows(page, "lately-flows") == [
         ["South Africa", "1", "7", "0", "0"],
         ["Zimbabwe", "2", "100", "80", "6"],

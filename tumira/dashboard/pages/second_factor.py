@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.core.translation import _, mark
-from tumira.dashboard.pages.settings import SETTINGS, fault_of_password
+from tumira.dashboard.pages.settings import SETTINGS, fault_of_password, show_done
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html import qr_code
 from tumira.html.forms import TYPED_MAX, Faults, Form, Secret, TextField
@@ -89,4 +89,4 @@ async def turn_off(session: CustomerSession) -> Response:
     if check is not PasswordCheck.RIGHT:
         fault, status = fault_of_password(check, WRONG)
         return await _page(session, {"": fault}, status)
-    return redirect(f"{SETTINGS}?done=off#second-factor")
+    return show_done("off")

@@ -40,17 +40,17 @@ _DIGEST_BYTES: Final = 32
 
 WRONG_PASSWORD: Final = mark("Wrong password.")
 TOO_OFTEN: Final = mark("Too many attempts. Try again in 15 minutes.")
-# What is said after a change, by the name under which the form comes back.
+# What is said after a change, and in which section, by the name under which the form comes back.
 DONE: Final = {
-    "profile": mark("Profile saved."),
-    "email": mark("Email address saved."),
-    "password": mark("Password changed. You are signed out everywhere else."),
-    "session": mark("That browser is signed out."),
-    "sessions": mark("You are signed out everywhere else."),
-    "limits": mark("Spending limits saved. They apply from now on."),
-    "notice": mark("Low-balance alert saved."),
-    "review": mark("Your text was sent for review. You will find the answer here, under Refused texts."),
-    "off": mark("The second factor is off. You sign in with your password alone."),
+    "profile": ("profile", mark("Profile saved.")),
+    "email": ("contact", mark("Email address saved.")),
+    "password": ("password", mark("Password changed. You are signed out everywhere else.")),
+    "session": ("sessions", mark("That browser is signed out.")),
+    "sessions": ("sessions", mark("You are signed out everywhere else.")),
+    "limits": ("limits", mark("Spending limits saved. They apply from now on.")),
+    "notice": ("notice", mark("Low-balance alert saved.")),
+    "review": ("refusals", mark("Your text was sent for review. You will find the answer here.")),
+    "off": ("second-factor", mark("The second factor is off. You sign in with your password alone.")),
 }
 
 
@@ -160,14 +160,15 @@ async def _page(
         }
         | written,
         faults=faults,
-        said=_(DONE[done]) if done in DONE else None,
+        done=DONE.get(done, ("", None)),
         factor=factor if factor is not None and factor.since is not None else None,
         sessions=[(write_id(SESSION, one.id), browsers.describe(one.browser), one) for one in opened],
         refused=refused,
     )
 
 
-def _done(what: str, section: str) -> Response:
+def show_done(what: str) -> Response:
+    section, _text = DONE[what]
     return redirect(f"{SETTINGS}?done={what}#{section}")
 
 
@@ -181,7 +182,7 @@ def saving(
         if form.faults:
             return await _page(session, form.faults, 422, **form.filled)
         await save(session, form)
-        return _done(what, "contact" if what == "email" else what)
+        return show_done(what)
 
     return answer
 
@@ -222,7 +223,7 @@ async def change_password(session: CustomerSession) -> Response:
     if check is not PasswordCheck.RIGHT:
         fault, status = fault_of_password(check)
         return await _page(session, {"current_password": fault}, status)
-    return _done("password", "password")
+    return show_done("password")
 
 
 async def end_session(session: CustomerSession) -> Response:
@@ -231,13 +232,13 @@ async def end_session(session: CustomerSession) -> Response:
     session_id = read_path_id(session.request, SESSION, missing)
     if not await profile.end_session(session.database, session.requester, session_id):
         raise HTTPException(404, missing)
-    return _done("session", "sessions")
+    return show_done("session")
 
 
 async def end_others(session: CustomerSession) -> Response:
     await read_fields(session.request)
     await profile.end_other_sessions(session.database, session.requester, session.customer.session_id)
-    return _done("sessions", "sessions")
+    return show_done("sessions")
 
 
 async def show_review(session: CustomerSession) -> Response:
@@ -287,7 +288,7 @@ async def ask_review(session: CustomerSession) -> Response:
             form.faults[""] = str(error)
         else:
             if asked:
-                return _done("review", "refusals")
+                return show_done("review")
             form.faults["text"] = _("This is not the refused text. Paste it exactly as it was sent.")
     return _review(session, refusal, form.faults, 422, **form.filled)
 
