@@ -10,10 +10,8 @@ from playwright.sync_api import Page, Request, expect
 
 from tests.dashboard.test_compose import Writer, sign_in
 from tests.support.browser import (
-    DESKTOP,
     PHONE,
     Opener,
-    Viewport,
     bring_session,
     check_accessibility,
     inspect,
@@ -22,6 +20,7 @@ from tests.support.browser import (
     screenshot,
     wire_bytes,
 )
+from tests.support.hand import Hand, Way, ways
 from tests.support.identity.people import Person, run_behind_proxy, sign_up
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import Service, run_web
@@ -151,28 +150,22 @@ def shop(server_url: str) -> Iterator[tuple[Service, Person]]:
         yield service, person
 
 
-@pytest.mark.parametrize(
-    ("viewport", "javascript"),
-    [
-        pytest.param(PHONE, True, id="phone"),
-        pytest.param(PHONE, False, id="phone without scripts", marks=pytest.mark.long),
-        pytest.param(DESKTOP, True, id="desk", marks=pytest.mark.long),
-        pytest.param(DESKTOP, False, id="desk without scripts", marks=pytest.mark.long),
-    ],
-)
+@ways("phone by keyboard", "desk without scripts")
 def test_a_shopkeeper_is_told_what_is_wrong_and_what_to_do(
-    shop: tuple[Service, Person], open_page: Opener, viewport: Viewport, *, javascript: bool
+    shop: tuple[Service, Person], open_page: Opener, way: Way
 ) -> None:
     service, person = shop
-    page = open_page(service.base, viewport=viewport, javascript=javascript)
+    hand = Hand.open(open_page, service.base, way)
+    page, javascript = hand.page, way.javascript
     bring_session(page, service.base, person.session)
     page.goto(COMPOSE)
     assert wire_bytes(page) <= FIRST_VISIT_MAX
-    inspect(page, "compose-empty", SHIFT_MAX)
+    hand.inspect("compose-empty", SHIFT_MAX)
     # Local numbers, one of which is left out; the balance is too low.
-    write(page, "077 120 0001, 0771200002 0771200003\n0242 000 000", ORDER)
+    hand.fill("Recipients", "077 120 0001, 0771200002 0771200003\n0242 000 000")
+    hand.fill("Message", ORDER)
     if not javascript:
-        press(page, "Send")
+        hand.button("Send")
     expect(page.get_by_text("+263\xa077\xa0120\xa00001, +263\xa077\xa0120\xa00002")).to_be_visible()
     expect(page.locator(".left-out")).to_contain_text("This is not a mobile number in Zimbabwe.")
     expect(page.locator(".send .total")).to_have_text("3 recipients · US$0.12 · 1 left out")
@@ -180,24 +173,23 @@ def test_a_shopkeeper_is_told_what_is_wrong_and_what_to_do(
     expect(page.locator("#top-up")).to_have_attribute(
         "href", "/dashboard/top-up?amount=5" + (".00" if javascript else "")
     )
-    inspect(page, f"compose-low-{javascript}", 1)
+    hand.inspect(f"compose-low-{javascript}", 1)
     # A text that is taken for marketing is sent for review.
-    refused = f"{OFFER} {viewport.width} {'b' if javascript else 'a'}".replace("36", "thirty").replace(
-        "12", "twelve"
-    )
-    write(page, "0771200001", refused)
+    refused = f"{OFFER} {way.name}"
+    hand.fill("Recipients", "0771200001")
+    hand.fill("Message", refused)
     if not javascript:
-        press(page, "Send")
+        hand.button("Send")
     expect(page.locator("#verdict mark").first).to_be_visible()
     expect(page.locator(".send")).to_contain_text("The text is refused.")
-    page.get_by_text("Ask for a review").click()
-    page.get_by_label("Why do people need it?").fill("Members asked for it.")
-    inspect(page, f"compose-refused-{javascript}", 1)
-    press(page, "Send for review")
-    expect(page.get_by_role("status").first).to_contain_text("sent for review")
-    expect(page.get_by_label("Message")).to_have_value(refused)
+    hand.unfold("Ask for a review")
+    hand.fill("Why do people need it? (optional)", "Members asked for it.")
+    hand.inspect(f"compose-refused-{javascript}", 1)
+    hand.button("Send for review")
+    hand.expect_told("sent for review")
+    expect(hand.field("Message")).to_have_value(refused)
     screenshot(page, f"compose-asked-{javascript}")
-    page.get_by_role("link", name="Settings").first.click()
+    hand.link("Settings", hand.main)
     expect(page.get_by_text("Under review").first).to_be_visible()
 
 

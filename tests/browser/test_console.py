@@ -1,14 +1,13 @@
 """Operators' journeys through the console, on a phone and on a desk, without scripts where that differs."""
 
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Final
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.browser import DESKTOP, PHONE, Opener, Viewport, check_accessibility, inspect
-from tests.support.full_service import FullService, account_of, run_full_service
+from tests.support.full_service import FullService, run_full_service
 from tests.support.identity.operators import (
     COOKIE,
     PASSWORD,
@@ -16,11 +15,9 @@ from tests.support.identity.operators import (
     create,
     read_secret,
 )
-from tests.support.identity.people import sign_up
 from tests.support.processes.service import Service
-from tumira.identity import manage_accounts, totp
+from tumira.identity import totp
 
-ACCOUNTS: Final = "/operator/accounts"
 TOP_UPS: Final = "/operator/top-ups"
 CARRIERS: Final = "/operator/carriers"
 RECEIPTS: Final = "/operator/receipts"
@@ -96,46 +93,6 @@ def test_a_country_is_added_and_its_price_set(
     inspect(page, "console-price-confirm")
     page.get_by_role("button", name="Set price").click()
     expect(page.get_by_role("status")).to_contain_text("Price set.")
-
-
-def test_an_account_is_found_credited_and_suspended(
-    service: Service, admin: OperatorBrowser, open_page: Opener
-) -> None:
-    business = "Ncube Hardware"
-    person = sign_up(service, business=business)
-    account_id = account_of(service, person)
-    service.run(manage_accounts.credit, account_id, Decimal("123.45"), note="Cash", actor="cli:root")
-    page = open_page(service.base, viewport=PHONE, javascript=False)
-    come_in(page, service, admin, ACCOUNTS)
-    page.get_by_label("Find an account").fill(business.lower())
-    page.get_by_role("button", name="Search").click()
-    page.get_by_role("link", name=business).click()
-    expect(page.get_by_role("heading", level=1)).to_have_text(business)
-    page.get_by_text("Change limits").click()
-    page.get_by_label("Fair-share weight").fill("1000")
-    page.get_by_role("button", name="Save limits").click()
-    expect(page.get_by_role("alert")).to_contain_text("Fair-share weight")
-    page.get_by_text("Credit or debit").click()
-    page.get_by_label("Amount in US$").fill("6.55")
-    page.locator("#credit_note").fill("Paid at the office")
-    page.get_by_role("button", name="Continue").click()
-    expect(page.get_by_text("US$130.00")).to_be_visible()
-    page.get_by_role("button", name="Credit US$6.55").click()
-    expect(page.get_by_role("status")).to_contain_text("The balance was changed.")
-    page.get_by_text("Suspend", exact=True).click()
-    page.locator("#suspend_note").fill("Asked for by the owner")
-    page.get_by_role("button", name="Suspend account").click()
-    expect(page.get_by_text("The customer can sign in but cannot send").first).to_be_visible()
-    page.get_by_text("Lift the suspension").click()
-    page.locator("#suspend_note").fill("They changed their mind")
-    page.get_by_role("button", name="Lift suspension").click()
-    expect(page.get_by_role("status")).to_have_text("The account can send again.")
-    expect(page.get_by_role("row", name="They changed their mind")).to_be_visible()
-    # Its owner sees what was done, and the reason where it was money.
-    seen = person.browser.get("/dashboard/settings/changes").text
-    assert "Paid at the office" in seen
-    assert "Account may send again" in seen
-    assert "They changed their mind" not in seen
 
 
 def test_an_admin_puts_things_right_on_a_phone(

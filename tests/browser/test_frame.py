@@ -7,7 +7,8 @@ from typing import Final
 import pytest
 from playwright.sync_api import Page, Request, expect
 
-from tests.support.browser import DESKTOP, PHONE, Opener, Viewport, bring_session, inspect
+from tests.support.browser import PHONE, Opener, bring_session
+from tests.support.hand import Hand, Way, ways
 from tests.support.identity.people import Person, run_behind_proxy, sign_up
 from tests.support.processes.service import Service
 from tumira.identity import manage_accounts
@@ -33,25 +34,19 @@ def visit(page: Page, service: Service, person: Person, path: str) -> Page:
     return page
 
 
-@pytest.mark.parametrize(
-    ("viewport", "javascript"),
-    [
-        pytest.param(PHONE, False, id="phone without scripts", marks=pytest.mark.long),
-        pytest.param(DESKTOP, True, id="desk"),
-    ],
-)
+@ways("desk by keyboard", "phone without scripts")
 def test_a_customer_without_balance_is_led_to_a_top_up_with_its_amount(
-    service: Service, open_page: Opener, viewport: Viewport, *, javascript: bool
+    service: Service, open_page: Opener, way: Way
 ) -> None:
-    page = open_page(service.base, viewport=viewport, javascript=javascript)
-    visit(page, service, sign_up(service), "/dashboard/batches")
+    hand = Hand.open(open_page, service.base, way)
+    page = visit(hand.page, service, sign_up(service), "/dashboard/batches")
     expect(page.get_by_role("link", name="+263 77 120 0001")).to_have_attribute("href", "tel:+263771200001")
-    inspect(page, "frame-without-balance")
-    page.get_by_role("link", name=TOP_UP).press("Enter")
+    hand.inspect("frame-without-balance")
+    hand.link(TOP_UP)
     expect(page.locator("input[name=amount]").first).to_have_value("5.00")
     expect(page.get_by_text(TOO_LOW)).to_have_count(0)
-    page.goto("/dashboard/keys")
-    page.get_by_role("link", name="Balance US$0.00").click()
+    hand.go_to("API keys")
+    hand.link("Balance US$0.00")
     expect(page).to_have_url(f"{service.base}/dashboard/top-up")
 
 

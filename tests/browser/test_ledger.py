@@ -8,7 +8,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.dashboard.test_ledger import LEDGER, Owner, sign_in
-from tests.support.browser import DESKTOP, PHONE, Opener, Viewport, bring_session, inspect, screenshot
+from tests.support.browser import PHONE, Opener, bring_session, page_height, screenshot
+from tests.support.hand import Hand, Way, ways
 from tests.support.identity.customers import ONE
 from tests.support.processes.service import Service
 from tumira.pricing.phone_numbers import write_phone
@@ -29,42 +30,30 @@ def owner(service: Service) -> Owner:
     return customer
 
 
-@pytest.mark.parametrize(
-    ("viewport", "javascript"),
-    [
-        pytest.param(PHONE, False, id="phone without scripts"),
-        pytest.param(DESKTOP, True, id="desk", marks=pytest.mark.long),
-    ],
-)
+@ways("phone without scripts", "desk by keyboard")
 def test_a_page_of_entries_is_short_and_a_credit_leads_to_its_receipt(
-    service: Service, owner: Owner, open_page: Opener, viewport: Viewport, *, javascript: bool
+    service: Service, owner: Owner, open_page: Opener, way: Way
 ) -> None:
-    page = open_page(service.base, viewport=viewport, javascript=javascript)
+    hand = Hand.open(open_page, service.base, way)
+    page = hand.page
     bring_session(page, service.base, owner.token)
     page.goto(LEDGER)
     expect(page.locator("tbody tr")).to_have_count(20)
     screenshot(page, "ledger-20")
-    if javascript:
-        expect(page.get_by_label("Kind")).to_be_visible()
-    else:
-        # Folded, until somebody presses the key.
+    if way.viewport is PHONE:
+        # Folded on a phone, and open on a desk.
         expect(page.get_by_label("Kind")).to_be_hidden()
-        box = page.locator("body").bounding_box()
-        assert box is not None
-        assert box["height"] < TALL_MAX
-        page.locator("summary").focus()
-        page.keyboard.press("Enter")
-    page.get_by_label("Kind").select_option("adjustments")
-    page.get_by_label("To", exact=True).focus()
-    page.keyboard.press("Enter")
+        assert page_height(page) < TALL_MAX
+        hand.unfold("Filter")
+    hand.select("Kind", "Credits and deductions")
+    hand.button("Filter")
     expect(page.locator("tbody tr")).to_have_count(5)
-    inspect(page, "ledger")
-    page.get_by_role("link", name="Credit, receipt").first.focus()
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Receipt")
+    hand.inspect("ledger")
+    hand.press(page.get_by_role("link", name="Credit, receipt").first)
+    hand.expect_heading("Receipt")
     expect(page.get_by_text("Paid in cash at the counter")).to_be_visible()
-    expect(page.get_by_role("button", name="Print")).to_be_visible(visible=javascript)
-    inspect(page, "receipt")
+    expect(page.get_by_role("button", name="Print")).to_be_visible(visible=way.javascript)
+    hand.inspect("receipt")
     page.emulate_media(media="print")
     for hidden in (".bar", ".help", "[data-print]", ".back"):
         expect(page.locator(hidden)).to_be_hidden()
@@ -72,27 +61,20 @@ def test_a_page_of_entries_is_short_and_a_credit_leads_to_its_receipt(
     page.emulate_media(media="screen")
 
 
-@pytest.mark.parametrize(
-    ("viewport", "javascript"),
-    [
-        pytest.param(PHONE, False, id="phone without scripts", marks=pytest.mark.long),
-        pytest.param(DESKTOP, True, id="desk"),
-    ],
-)
+@ways("desk by keyboard", "phone without scripts")
 def test_where_nothing_can_be_paid_online_the_page_calculates_and_names_support(
-    service: Service, owner: Owner, open_page: Opener, viewport: Viewport, *, javascript: bool
+    service: Service, owner: Owner, open_page: Opener, way: Way
 ) -> None:
-    page = open_page(service.base, viewport=viewport, javascript=javascript)
+    hand = Hand.open(open_page, service.base, way)
+    page = hand.page
     bring_session(page, service.base, owner.token)
     page.goto("/dashboard/top-up?amount=0.08")
-    amount = page.get_by_label("Amount in US dollars")
-    expect(amount).to_have_value("5.00")
+    expect(hand.field("Amount in US dollars")).to_have_value("5.00")
     expect(page.get_by_text("To arrange a payment, contact support")).to_be_visible()
-    amount.fill("20")
-    amount.press("Enter")
+    hand.submit("Amount in US dollars", "20")
     expect(page).to_have_url(re.compile(r"amount=20$"))
     expect(page.locator("[data-price]").first).to_have_text("500")
-    inspect(page, "top-up-none")
+    hand.inspect("top-up-none")
 
 
 @pytest.mark.long

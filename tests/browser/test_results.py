@@ -5,26 +5,26 @@ import io
 import json
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from typing import Final
 
 import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import FilePayload, expect
 
-from tests.support.browser import DESKTOP, PHONE, Opener, Viewport, bring_session, inspect, press
+from tests.support.browser import Opener, bring_session
+from tests.support.hand import Hand, Way, ways
 from tests.support.identity.people import SESSION, code_in, filled
 from tests.support.postgres.embedded import wait_for
 from tests.support.processes.programs import Node, new_home, running, tumira
 from tests.support.processes.service import NO_TLS
 
-BATCHES: Final = "/dashboard/batches"
 TEXT: Final = "Your parcel is at the desk."
 # The simulator's number that is not in use, and the one that it refuses at once.
 UNKNOWN: Final = "+263771209901"
 REFUSED: Final = "+263771209905"
 GOOD: Final = "+263771208001"
 LATE_MS: Final = 30_000
+STEPS: Final = 5
 
 _phones: Final = count(7000)
 
@@ -63,97 +63,93 @@ def sign_up(node: Node) -> httpx.Client:
     return browser
 
 
-def until(page: Page, text: str, *, javascript: bool) -> None:
+def until(hand: Hand, text: str) -> None:
     """Wait until the page says something, where its script does not run after it is loaded again."""
-    main = page.locator("main")
-    if not javascript:
-        wait_for(lambda: bool(page.reload()) and text in main.inner_text())
-    expect(main).to_contain_text(text, timeout=LATE_MS)
+    if not hand.way.javascript:
+        wait_for(lambda: bool(hand.page.reload()) and text in hand.main.inner_text())
+    expect(hand.main).to_contain_text(text, timeout=LATE_MS)
 
 
-def entry(page: Page, name: str) -> str:
-    return page.get_by_role("row").filter(has_text=name).inner_text()
+def enter(node: Node, open_page: Opener, way: Way, customer: httpx.Client) -> Hand:
+    hand = Hand.open(open_page, node.base, way)
+    bring_session(hand.page, node.base, customer.cookies[SESSION])
+    hand.page.goto("/dashboard")
+    return hand
 
 
-@pytest.mark.parametrize(
-    ("viewport", "javascript"),
-    [
-        pytest.param(PHONE, True, id="phone"),
-        pytest.param(DESKTOP, False, id="desktop without scripts", marks=pytest.mark.long),
-    ],
-)
-def test_results_come_in_and_the_failed_ones_are_sent_again(
-    node: Node, open_page: Opener, viewport: Viewport, *, javascript: bool
-) -> None:
-    customer = sign_up(node)
-    page = open_page(node.base, viewport=viewport, javascript=javascript)
-    bring_session(page, node.base, customer.cookies[SESSION])
-    page.goto("/dashboard")
-    expect(page.get_by_role("heading", name="First steps")).to_be_visible()
-    inspect(page, "first-steps")
-    page.get_by_role("main").get_by_role("link", name="Send", exact=True).click()
-    page.get_by_label("Recipients").fill(f"{UNKNOWN}, {REFUSED}, {GOOD}")
-    page.get_by_label("Message").fill(TEXT)
-    press(page, "Send")
-    press(page, "Confirm")
+@ways("phone by keyboard", "desk without scripts")
+def test_results_come_in_and_the_failed_ones_are_sent_again(node: Node, open_page: Opener, way: Way) -> None:
+    hand = enter(node, open_page, way, sign_up(node))
+    page = hand.page
+    # The overview leads: what to do first, to the top-up, and to the first message.
+    steps = page.get_by_role("region", name="First steps")
+    expect(steps.get_by_role("listitem")).to_have_count(STEPS)
+    expect(page.get_by_text("Test mode: messages to")).to_be_visible()
+    hand.inspect("first-steps")
+    hand.link("For developers: create an API key", steps)
+    hand.expect_heading("API keys")
+    hand.go_to("Overview")
+    hand.link("Top up", hand.main)
+    hand.expect_heading("Top up")
+    hand.link("Tumira")
+    hand.link("Send", hand.main)
+    hand.fill("Recipients", f"{UNKNOWN}, {REFUSED}, {GOOD}")
+    hand.fill("Message", TEXT)
+    hand.button("Send")
+    hand.button("Confirm")
     expect(page.locator("h1")).to_contain_text("Batch of")
 
-    page.goto(BATCHES)
-    until(page, "1 delivered · 2 failed", javascript=javascript)
-    page.get_by_role("link", name=TEXT).click()
-    page.get_by_role("link", name="Resend to 2 failed").click()
-    expect(page.locator("h1")).to_have_text("Resend to 2 failed recipients?")
-    expect(page.locator("main")).to_contain_text("US$0.08")
-    inspect(page, "resend")
+    hand.go_to("Batches")
+    until(hand, "1 delivered · 2 failed")
+    hand.link(TEXT)
+    hand.link("Resend to 2 failed")
+    hand.expect_heading("Resend to 2 failed recipients?")
+    expect(hand.main).to_contain_text("US$0.08")
+    hand.inspect("resend")
     first = page.url.removesuffix("/resend")
-    press(page, "Resend")
+    hand.button("Resend")
     expect(page.locator("h1")).to_contain_text("Batch of")
-    expect(page.locator("main")).to_contain_text("Recipients2")
+    expect(hand.main).to_contain_text("Recipients2")
     again = page.url
     assert again != first
-    until(page, "2 of 2 messages done.", javascript=javascript)
-    inspect(page, "resent")
-    page.goto(first)
-    page.get_by_role("link", name="see the new batch").click()
+    until(hand, "2 of 2 messages done.")
+    hand.inspect("resent")
+
+    hand.go_to("Overview")
+    latest = page.get_by_role("region", name="Latest batches")
+    hand.press(latest.get_by_role("link", name=TEXT).last)
+    expect(page).to_have_url(first)
+    hand.link("see the new batch")
     expect(page).to_have_url(again)
+    hand.go_to("Overview")
+    hand.button("Hide these steps")
+    expect(steps).to_have_count(0)
+    hand.inspect("overview")
+    hand.link("All batches")
+    hand.expect_heading("Batches")
 
-    page.goto("/dashboard")
-    expect(page.get_by_role("heading", name="Latest batches")).to_be_visible()
-    press(page, "Hide these steps")
-    expect(page.get_by_role("heading", name="First steps")).to_have_count(0)
-    inspect(page, "overview")
 
-
-@pytest.mark.parametrize(
-    ("viewport", "javascript"),
-    [
-        pytest.param(DESKTOP, True, id="desktop"),
-        pytest.param(PHONE, False, id="phone without scripts", marks=pytest.mark.long),
-    ],
-)
-def test_a_file_is_one_entry_with_one_result(
-    node: Node, open_page: Opener, tmp_path: Path, viewport: Viewport, *, javascript: bool
-) -> None:
-    customer = sign_up(node)
+@ways("desk by keyboard", "phone without scripts")
+def test_a_file_is_one_entry_with_one_result(node: Node, open_page: Opener, way: Way) -> None:
+    hand = enter(node, open_page, way, sign_up(node))
+    page = hand.page
+    hand.go_to("Upload")
     sheet = f"to,name\n{GOOD},Anna\n{UNKNOWN},Ben\n12,Cara"
-    checked = customer.post(
-        "/dashboard/upload",
-        data={"message": "Dear {name}, your parcel is at the desk."},
-        files={"file": ("parcels.csv", sheet.encode(), "text/csv")},
-    )
-    page = open_page(node.base, viewport=viewport, javascript=javascript)
-    bring_session(page, node.base, customer.cookies[SESSION])
-    page.goto(checked.headers["location"] + "/send")
-    press(page, "Confirm")
-    expect(page.locator("h1")).to_have_text("parcels.csv")
-    until(page, "2 of 2 messages sent, 2 done.", javascript=javascript)
-    page.goto(checked.headers["location"])
+    file: FilePayload = {"name": "parcels.csv", "mimeType": "text/csv", "buffer": sheet.encode()}
+    hand.choose_file("CSV file", file)
+    hand.fill("Message", "Dear {name}, your parcel is at the desk.")
+    hand.button("Check")
+    expect(hand.main).to_contain_text("of 3 rows can be sent")
+    hand.button("Send")
+    hand.expect_heading("Send 2 messages?")
+    expect(hand.main).to_contain_text("US$0.08")
+    hand.button("Confirm")
+    hand.expect_heading("parcels.csv")
+    until(hand, "2 of 2 messages sent, 2 done.")
+    page.reload()
     expect(page.get_by_role("row").filter(has_text=UNKNOWN)).to_contain_text("The number is not in use.")
-    inspect(page, "file-result")
-    with page.expect_download() as downloading:
-        page.get_by_role("link", name="Download CSV of all rows").click()
-    saved = tmp_path / "rows.csv"
-    downloading.value.save_as(saved)
+    hand.inspect("file-result")
+    saved = hand.download(page.get_by_role("link", name="Download CSV of all rows"))
     rows = list(csv.DictReader(io.StringIO(saved.read_text())))
     assert [(row["row"], row["status"]) for row in rows] == [
         ("2", "delivered"),
@@ -161,14 +157,16 @@ def test_a_file_is_one_entry_with_one_result(
         ("4", "not_sent"),
     ]
 
-    page.goto(BATCHES)
-    expect(page.get_by_role("row").filter(has_text="parcels.csv")).to_have_count(1)
-    assert "1 delivered · 1 failed" in entry(page, "parcels.csv")
-    page.get_by_role("link", name="parcels.csv").click()
-    press(page, "Resend to 1 failed")
-    expect(page.locator("h1")).to_have_text("Send 1 message?")
-    expect(page.locator("main")).to_contain_text("US$0.04")
-    press(page, "Confirm")
-    until(page, "1 of 1 message sent, 1 done.", javascript=javascript)
-    page.goto(checked.headers["location"])
+    hand.go_to("Batches")
+    entry = page.get_by_role("row").filter(has_text="parcels.csv")
+    expect(entry).to_have_count(1)
+    expect(entry).to_contain_text("1 delivered · 1 failed")
+    hand.link("parcels.csv")
+    hand.button("Resend to 1 failed")
+    hand.expect_heading("Send 1 message?")
+    expect(hand.main).to_contain_text("US$0.04")
+    hand.button("Confirm")
+    until(hand, "1 of 1 message sent, 1 done.")
+    hand.go_to("Batches")
+    hand.press(page.get_by_role("link", name="parcels.csv").last)
     expect(page.get_by_role("link", name="see the result")).to_be_visible()

@@ -15,16 +15,15 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.browser import (
-    DESKTOP,
     PHONE,
     Opener,
-    Viewport,
     bring_session,
     inspect,
     press,
     screenshot,
     take_faults,
 )
+from tests.support.hand import Hand, Way, ways
 from tests.support.identity.customers import open_session
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import Caller, Service, run_web
@@ -200,25 +199,32 @@ def test_a_card_is_paid_on_paynows_page_and_the_way_back_is_found(
     expect_credited(page, "US$10.00", "US$11.00")
 
 
-@pytest.mark.long
-def test_everything_works_without_scripts(world: World, caller: Caller, open_page: Opener) -> None:
-    page = visit(open_page(world.service.base, viewport=PHONE, javascript=False), world, caller)
-    follow(page, "US$10")
-    press(page, "Pay with mobile money or card")
-    follow(page, "US$5")
-    expect(amount_of(page)).to_have_value("5.00")
+@ways("phone without scripts")
+def test_a_wallet_is_chosen_charged_and_its_receipt_read(
+    world: World, caller: Caller, open_page: Opener, way: Way
+) -> None:
+    hand = Hand.open(open_page, world.service.base, way)
+    page = visit(hand.page, world, caller)
+    hand.link("US$10")
+    hand.button("Pay with mobile money or card")
+    hand.link("US$5")
+    expect(amount_of(page)).to_have_value(re.compile(r"^5(\.00)?$"))
     expect(page.locator("[data-price]").first).to_have_text("125")
-    page.get_by_role("radio", name="OneMoney").check()
-    page.get_by_label("Phone number").fill("0771200002")
+    hand.choose(page.get_by_role("radio", name="OneMoney"))
+    hand.fill("Phone number", "0771200002")
     world.paynow.outcomes["0771200002"] = Outcome("Paid")
-    press(page, "Pay")
-    for _ in range(60):
-        if page.get_by_text("US$5.00 was added to your balance.").is_visible():
-            break
-        follow(page, "Refresh")
-    follow(page, "Receipt")
+    hand.button("Pay")
+    top_up_of(page)
+    told = page.get_by_text("US$5.00 was added to your balance.", exact=True)
+    if not way.javascript:
+        for _ in range(60):
+            if told.is_visible():
+                break
+            hand.link("Refresh")
+    expect(told).to_be_visible(timeout=CREDITED_MS)
+    hand.link("Receipt")
     expect(page.get_by_text("Total")).to_be_visible()
-    expect(page.get_by_role("button", name="Print", exact=True)).to_be_hidden()
+    expect(page.get_by_role("button", name="Print", exact=True)).to_be_visible(visible=way.javascript)
 
 
 @pytest.mark.long
@@ -297,28 +303,20 @@ def test_usdt_is_seen_held_and_credited_while_the_page_is_open(
     expect(page.get_by_text(tx_hash)).to_be_visible()
 
 
-@pytest.mark.parametrize(
-    ("viewport", "javascript"),
-    [
-        pytest.param(PHONE, False, id="phone without scripts", marks=pytest.mark.long),
-        pytest.param(DESKTOP, True, id="desk"),
-    ],
-)
+@ways("desk by keyboard")
 def test_the_address_for_usdt_is_given_by_a_button(
-    world: World, caller: Caller, open_page: Opener, viewport: Viewport, *, javascript: bool
+    world: World, caller: Caller, open_page: Opener, way: Way
 ) -> None:
-    page = open_page(world.service.base, viewport=viewport, javascript=javascript)
-    visit(page, world, caller, PLACE + "?amount=7.5")
-    press(page, "Pay with USDT")
+    hand = Hand.open(open_page, world.service.base, way)
+    page = visit(hand.page, world, caller, PLACE + "?amount=7.5")
+    hand.button("Pay with USDT")
     expect(page).to_have_url(re.compile(r"/usdt\?amount=7\.50$"))
     page.reload()
-    inspect(page, "top-up-usdt-none", SHIFT_MAX)
+    hand.inspect("top-up-usdt-none", SHIFT_MAX)
     rows = "SELECT id::text FROM top_ups WHERE account_id = $1 UNION ALL SELECT address FROM usdt_addresses"
     before = world.service.sql(rows, caller.id)
-    button = page.get_by_role("button", name="Show my deposit address")
-    button.focus()
-    page.keyboard.press("Enter")
+    hand.button("Show my deposit address")
     expect(page.locator("#address")).to_have_text(re.compile(r"^0x\w{40}$"))
     expect(page.get_by_role("link", name="Open my wallet with 7.5 USDT")).to_be_visible()
     assert len(world.service.sql(rows, caller.id)) == len(before) + 1
-    inspect(page, "top-up-usdt", SHIFT_MAX)
+    hand.inspect("top-up-usdt", SHIFT_MAX)

@@ -10,15 +10,14 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.browser import (
-    DESKTOP,
     PHONE,
     Opener,
-    Viewport,
     bring_session,
     inspect,
     press,
     take_faults,
 )
+from tests.support.hand import WAYS, Hand, Way, ways
 from tests.support.identity.people import Person, run_behind_proxy, sign_up
 from tests.support.processes.service import Service
 from tumira.core.ids import UPLOAD, AccountId, UploadId, new_id, write_id
@@ -112,46 +111,39 @@ def test_a_file_is_checked_sent_stopped_and_resumed(
     expect(page.locator("h1")).to_contain_text("Batch of")
 
 
-@pytest.mark.parametrize(
-    ("viewport", "javascript"),
-    [
-        pytest.param(PHONE, True, id="phone"),
-        pytest.param(PHONE, False, id="phone without scripts", marks=pytest.mark.long),
-        pytest.param(DESKTOP, True, id="desk", marks=pytest.mark.long),
-        pytest.param(DESKTOP, False, id="desk without scripts", marks=pytest.mark.long),
-    ],
-)
+@ways("phone by keyboard", "desk without scripts")
 def test_a_message_is_corrected_without_choosing_the_file_again(
-    service: Service, open_page: Opener, viewport: Viewport, *, javascript: bool
+    service: Service, open_page: Opener, way: Way
 ) -> None:
-    person = sign_up(service, f"+2637712{viewport.width:04}{int(javascript)}")
-    page = visit(open_page(service.base, viewport=viewport, javascript=javascript), service, person)
-    inspect(page, "upload-empty")
-    with page.expect_download() as downloading:
-        page.get_by_role("link", name="Download a sample file").click()
-    sample = downloading.value.path().read_bytes()
-    check(page, sample + b"0242000000,Landline,1.00\n", "Dear {nmae}, your balance is {amount}.")
-    expect(page.get_by_role("alert")).to_contain_text("no column {nmae}")
+    person = sign_up(service, f"+26377120000{WAYS.index(way)}")
+    hand = Hand.open(open_page, service.base, way)
+    page = visit(hand.page, service, person)
+    hand.inspect("upload-empty")
+    sample = hand.download(page.get_by_role("link", name="Download a sample file")).read_bytes()
+    data = sample + b"0242000000,Landline,1.00\n"
+    hand.choose_file("CSV file", {"name": "customers.csv", "mimeType": "text/csv", "buffer": data})
+    hand.fill("Message", "Dear {nmae}, your balance is {amount}.")
+    hand.button("Check")
+    hand.expect_refused("no column {nmae}")
     expect(page.get_by_text("We still have customers.csv")).to_be_visible()
-    message = page.get_by_label("Message")
-    message.fill("Dear {name}, your balance is {amount}." + "." * 160)
-    if javascript:
+    hand.fill("Message", "Dear {name}, your balance is {amount}." + "." * 160)
+    if way.javascript:
         expect(page.locator(".size")).to_contain_text("2 segments")
         expect(page.locator(".each")).to_contain_text("US$0.08 to Zimbabwe")
-    inspect(page, f"upload-kept-{javascript}", SHIFT_MAX)
-    message.fill("Dear {name}, your balance is {amount}.")
-    press(page, "Check")
+    hand.inspect(f"upload-kept-{way.javascript}", SHIFT_MAX)
+    hand.fill("Message", "Dear {name}, your balance is {amount}.")
+    hand.button("Check")
     expect(page.get_by_text("of 4 rows can be sent")).to_be_visible()
     expect(page.get_by_text("This is not a mobile number in Zimbabwe.")).to_be_visible()
-    inspect(page, f"upload-checked-{javascript}")
-    page.get_by_role("link", name="Edit message").click()
-    message.fill("Dear {name}, you owe {amount}.")
-    press(page, "Check")
+    hand.inspect(f"upload-checked-{way.javascript}")
+    hand.link("Edit message")
+    hand.fill("Message", "Dear {name}, you owe {amount}.")
+    hand.button("Check")
     # The account has no balance yet.
     expect(page.get_by_text("Your balance is US$0.12 too low.")).to_be_visible()
-    press(page, "Send")
+    hand.button("Send")
     expect(page.get_by_text("Dear Tendai Moyo, you owe 12.50.")).to_be_visible()
-    inspect(page, f"upload-confirm-{javascript}")
+    hand.inspect(f"upload-confirm-{way.javascript}")
 
 
 @pytest.mark.long

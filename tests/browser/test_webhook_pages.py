@@ -1,4 +1,4 @@
-"""The journey of an endpoint: set up, tested, paused, rotated and removed."""
+"""The journeys of an endpoint: set up, tested, rotated and removed; paused, resent to and resumed."""
 
 import re
 from collections.abc import Iterator
@@ -8,20 +8,12 @@ from typing import Final
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.browser import (
-    DESKTOP,
-    PHONE,
-    Opener,
-    Viewport,
-    bring_session,
-    check_accessibility,
-    inspect,
-    page_height,
-)
-from tests.support.identity.people import run_behind_proxy, sign_up
+from tests.support.browser import Opener, bring_session, page_height
+from tests.support.hand import Hand, Way, ways
+from tests.support.identity.people import Person, run_behind_proxy, sign_up
 from tests.support.processes.service import Service
 from tests.support.webhooks.pages import URL, account_of, add, add_events, attempt, put_attempts
-from tumira.dashboard.pages.webhooks import PAGE, WEBHOOKS
+from tumira.dashboard.pages.webhooks import PAGE
 
 # On a phone, with 20 attempts.
 HEIGHT_MAX: Final = 2_500
@@ -33,53 +25,58 @@ def service(server_url: str) -> Iterator[Service]:
         yield running
 
 
-@pytest.mark.long
-def test_an_endpoint_is_set_up_looked_after_and_removed(service: Service, open_page: Opener) -> None:
-    page = open_page(service.base, viewport=PHONE)
+@ways("phone by keyboard")
+def test_an_endpoint_is_set_up_looked_after_and_removed(
+    service: Service, open_page: Opener, way: Way
+) -> None:
+    hand = Hand.open(open_page, service.base, way)
+    page = hand.page
     bring_session(page, service.base, sign_up(service).session)
-    page.goto(WEBHOOKS)
-
-    page.get_by_label("URL").fill("https://10.0.0.1:5432/")
-    page.get_by_label("Description (optional)").fill("Shop")
+    page.goto("/dashboard")
+    hand.go_to("Webhooks")
+    hand.fill("URL", "https://10.0.0.1:5432/")
+    hand.fill("Description (optional)", "Shop")
     for type_ in page.get_by_role("checkbox").all():
-        type_.uncheck()
-    page.get_by_role("button", name="Add endpoint").click()
-    expect(page.get_by_role("alert")).to_contain_text("Choose at least one.")
-    expect(page.get_by_label("Description (optional)")).to_have_value("Shop")
-    page.get_by_label("URL").fill(URL)
-    page.get_by_role("checkbox", name="message.failed").check()
-    page.get_by_role("button", name="Add endpoint").click()
-    expect(page.locator("#secret")).to_have_text(re.compile(r"whsec_\S{44}"))
-    expect(page.get_by_role("button", name="Copy")).to_be_visible()
-    check_accessibility(page)
+        hand.tick(type_, checked=False)
+    hand.button("Add endpoint")
+    hand.expect_refused("Choose at least one.")
+    expect(hand.field("Description (optional)")).to_have_value("Shop")
+    hand.fill("URL", URL)
+    hand.tick(page.get_by_role("checkbox", name="message.failed"))
+    hand.button("Add endpoint")
+    secret = page.locator("#secret")
+    expect(secret).to_have_text(re.compile(r"whsec_\S{44}"))
+    hand.inspect("endpoint-created")
+    if way.javascript:
+        hand.button("Copy")
+        expect(page.locator('[data-copied="secret"]')).to_have_text("Copied")
+        assert page.evaluate("navigator.clipboard.readText()") == secret.inner_text()
 
-    page.get_by_role("link", name="Test the endpoint").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text(URL)
-    expect(page.locator("#secret")).to_have_count(0)
-    page.get_by_role("button", name="Send test").click()
-    expect(page.get_by_role("status")).to_contain_text("your server has not answered yet")
-    page.get_by_role("button", name="Pause").click()
-    expect(page.get_by_role("status")).to_contain_text("The endpoint is paused.")
-    page.get_by_role("button", name="Resume", exact=True).click()
-    expect(page.get_by_role("status")).to_contain_text("The endpoint is active.")
-    page.get_by_text("Rotate secret").click()
-    page.get_by_role("button", name="Create new secret").click()
-    expect(page.locator("#secret")).to_have_text(re.compile(r"whsec_\S{44}"))
-    page.get_by_text("Change endpoint").click()
-    page.get_by_label("Description (optional)").fill("Till")
-    page.get_by_role("button", name="Save").click()
+    hand.link("Test the endpoint")
+    hand.expect_heading(URL)
+    expect(secret).to_have_count(0)
+    hand.button("Send test")
+    hand.expect_told("your server has not answered yet")
+    hand.button("Pause")
+    hand.expect_told("The endpoint is paused.")
+    hand.button("Test and resume")
+    hand.expect_told("your server has not answered yet")
+    hand.unfold("Rotate secret")
+    hand.button("Create new secret")
+    expect(secret).to_have_text(re.compile(r"whsec_\S{44}"))
+    hand.unfold("Change endpoint")
+    hand.fill("Description (optional)", "Till")
+    hand.button("Save")
     expect(page.get_by_text("Till", exact=True)).to_be_visible()
     expect(page.get_by_role("button", name="Remove endpoint")).to_be_hidden()
-    page.get_by_text("Remove endpoint").first.click()
-    page.get_by_role("button", name="Remove endpoint").click()
+    hand.unfold("Remove endpoint")
+    hand.button("Remove endpoint")
     expect(page.get_by_text("You have no endpoints yet.")).to_be_visible()
 
 
-@pytest.mark.parametrize(
-    "viewport", [PHONE, pytest.param(DESKTOP, marks=pytest.mark.long)], ids=["phone", "desk"]
-)
-def test_a_paused_endpoint_is_resumed_from_a_short_page_without_scripts(
-    service: Service, open_page: Opener, viewport: Viewport
+@ways("phone without scripts")
+def test_an_endpoint_that_is_backing_off_is_resumed_from_a_short_page(
+    service: Service, open_page: Opener, way: Way
 ) -> None:
     person = sign_up(service)
     service.sql("UPDATE accounts SET balance = 5 WHERE phone = $1", person.phone)
@@ -90,27 +87,43 @@ def test_a_paused_endpoint_is_resumed_from_a_short_page_without_scripts(
         for minutes in range(PAGE + 1)
     ]
     put_attempts(service, endpoint, made)
+    fail(service, person)
+    hand = Hand.open(open_page, service.base, way)
+    page = hand.page
+    bring_session(page, service.base, person.session)
+    page.goto("/dashboard")
+    # The overview warns, and leads to it.
+    hand.link("See details")
+    expect(page.get_by_role("row")).to_have_count(PAGE + 1)
+    expect(page.get_by_text("Paused until")).to_be_visible()
+    hand.inspect("endpoint-paused")
+    assert page_height(page) < HEIGHT_MAX
+
+    hand.press(page.get_by_role("button", name="Resend", exact=True).first)
+    hand.expect_told("The event is being resent.")
+    expect(page.get_by_text("Paused until")).to_have_count(0)
+    expect(page.get_by_text("Next attempt")).to_be_visible()
+    hand.unfold("Resend events")
+    hand.fill("Since", "2020-01-01")
+    hand.button("Resend events")
+    hand.expect_refused("Choose a later day.")
+    expect(hand.field("Since")).to_be_visible()
+    hand.inspect("endpoint-resend")
+    hand.fill("Since", str(datetime.now(UTC).date()))
+    hand.choose(page.get_by_label("All events"))
+    hand.button("Resend events")
+    hand.expect_told("resent")
+
+    fail(service, person)
+    page.reload()
+    hand.button("Test and resume")
+    expect(page.get_by_text("Paused until")).to_have_count(0)
+
+
+def fail(service: Service, person: Person) -> None:
+    """Let the endpoint fail so often that it is left alone for some minutes."""
     service.sql(
         "UPDATE webhook_endpoints SET failures = 25, failing_since = now() - interval '2 hours',"
         " position = 1, warnings = 1, rest_until = now() + interval '5 minutes' WHERE account_id = $1",
         account_of(service, person),
     )
-    page = open_page(service.base, viewport=viewport, javascript=False)
-    bring_session(page, service.base, person.session)
-    page.goto(f"{WEBHOOKS}/{endpoint}")
-
-    expect(page.get_by_role("row")).to_have_count(PAGE + 1)
-    expect(page.get_by_text("Paused until")).to_be_visible()
-    inspect(page, "endpoint-paused")
-    assert page_height(page) < HEIGHT_MAX
-
-    page.get_by_role("button", name="Resend", exact=True).first.click()
-    expect(page.get_by_role("status")).to_contain_text("The event is being resent.")
-    expect(page.get_by_text("Paused until")).to_have_count(0)
-    expect(page.get_by_text("Next attempt")).to_be_visible()
-    page.get_by_text("Resend events").first.press("Enter")
-    page.get_by_label("Since").fill("2020-01-01")
-    page.get_by_role("button", name="Resend events").click()
-    expect(page.get_by_role("alert")).to_contain_text("Choose a later day.")
-    expect(page.get_by_label("Since")).to_be_visible()
-    inspect(page, "endpoint-resend")
