@@ -52,7 +52,10 @@ def main() -> None:
         wide.goto("/dashboard")
         wide.get_by_role("button", name="Hide these steps").click()
         wide.get_by_role("button", name="Hide these steps").wait_for(state="detached")
+        # Tall enough for the month of traffic.
+        wide.set_viewport_size({"width": 1280, "height": 1080})
         _take(wide, "overview")
+        wide.set_viewport_size({"width": 1280, "height": 800})
         _check_file(wide)
 
 
@@ -125,7 +128,8 @@ def _compose(page: Page) -> None:
     page.get_by_label("Message").fill("Your order “1042” is on its way, thank you for your patience.")
     page.get_by_text("UCS-2", exact=True).wait_for()
     page.wait_for_timeout(2000)
-    page.evaluate("window.scrollTo(0, 0)")
+    # Some way down, so that the count, the advice and the price are in the picture.
+    page.get_by_label("Message").evaluate("(field) => window.scrollTo(0, field.offsetTop - 160)")
     _take(page, "compose")
 
 
