@@ -18,9 +18,12 @@ from tests.support.postgres.databases import clone
 from tests.support.sending.batchers import send_call
 from tests.support.uploads.files import check_file
 from tumira.audit_log import Actor
+from tumira.content import near_line
+from tumira.content.near_line_store import MarkedSend
 from tumira.core.errors import OperatorError
 from tumira.core.ids import BatchId, UploadId, message_ids, new_id
 from tumira.delivery.receipt_rules import Receipt
+from tumira.identity import manage_accounts
 from tumira.operations.erasure import erase as erase_number
 from tumira.operations.erasure import steps as erasure_steps
 from tumira.operations.erasure import store as erasure
@@ -157,6 +160,11 @@ async def _scatter(office: Office, number: str) -> None:
     """Leave the number wherever one can be left, by all that leads there."""
     world, local = office.world, "0" + number[4:]
     await office.deliver(number, body=f"{number}: your balance is 12.")
+    await manage_accounts.review(office.database, world.caller.id, consent=True)
+    samples = (f"{number}: your balance is 12.", "Dear Ben, it is here.", "Dear Ada, it is here.")
+    await near_line.record(
+        office.database, [MarkedSend(world.caller.id, 1, 0.3, sample) for sample in samples]
+    )
     await office.deliver(number, next(_numbers))
     # In doubt, settled by a receipt that is matched by the number, and told of once more.
     await world.send(to=[number])
@@ -214,6 +222,7 @@ async def _scatter(office: Office, number: str) -> None:
 HOLDERS: Final = {
     "messages",
     "batches",
+    "near_line_texts",
     "parts",
     "incidents",
     "unmatched_receipts",
@@ -250,6 +259,10 @@ async def test_no_table_holds_the_number_afterwards_and_the_books_are_as_before(
     }
     assert set(erased.others) == set(OTHERS)
     assert await office.where(number) == set()
+    left = await office.world.rows(
+        "SELECT text FROM near_line_texts WHERE account_id = $1", office.world.caller.id
+    )
+    assert [row["text"] for row in left] == ["Dear Ada, it is here."]
     assert await office.ledger() == before
     assert await office.is_sound()
 

@@ -63,6 +63,12 @@ class SampledText(Struct):
 # its consent.
 SQL_LOCK: Final = Statement("SELECT pg_advisory_xact_lock(hashtext('tumira texts near the line'))")
 
+
+async def lock(connection: Connection) -> None:
+    """Let no other transaction write samples until this one ends."""
+    await SQL_LOCK.rows(connection)
+
+
 SQL_COUNT: Final = Statement("""
 INSERT INTO near_line_days AS old (account_id, day, messages)
 SELECT account_id, day, messages
@@ -110,7 +116,7 @@ async def record(
     samples: Mapping[AccountDay, Sequence[SampledText]],
 ) -> None:
     """Add messages to their days, and texts to the samples of accounts that consent now."""
-    await SQL_LOCK.rows(connection)
+    await lock(connection)
     await SQL_COUNT.rows(
         connection,
         account_ids=[account_id for account_id, _ in counts],
@@ -146,7 +152,7 @@ SQL_DELETE_TEXTS: Final = Statement("DELETE FROM near_line_texts WHERE account_i
 
 async def delete_texts(connection: Connection, account_id: AccountId) -> None:
     """Delete an account's texts; this transaction has withdrawn its consent."""
-    await SQL_LOCK.rows(connection)
+    await lock(connection)
     await SQL_DELETE_TEXTS.rows(connection, account_id=account_id)
 
 
@@ -177,7 +183,7 @@ RETURNING 1
 
 async def delete_old(connection: Connection, count_max: int) -> int:
     """Delete texts and days that are old, up to `count_max` of each, and return how many."""
-    await SQL_LOCK.rows(connection)
+    await lock(connection)
     texts = await SQL_DELETE_OLD_TEXTS.rows(connection, kept=KEPT, count_max=count_max)
     days = await SQL_DELETE_OLD_DAYS.rows(connection, kept=KEPT, count_max=count_max)
     return len(texts) + len(days)

@@ -13,6 +13,7 @@ import asyncpg
 import msgspec
 from msgspec import Struct
 
+from tumira.content import near_line_store
 from tumira.core.ids import AccountId, BatchId, EndpointId, MessageId, UploadId, message_bounds
 from tumira.delivery.store.settlement import lock_batches
 from tumira.operations.erasure.requests import StepResult
@@ -87,11 +88,30 @@ SELECT count(*) FROM own
 """)  # noqa: S608 - only constants are put in
 
 
+# Before the texts of the messages are erased, because it is found by them.
+SQL_ERASE_SAMPLES: Final = Statement("""
+DELETE FROM near_line_texts sample
+ USING (SELECT m.account_id, coalesce(m.body, CASE WHEN b.recipients = 1 THEN b.body END) AS text
+          FROM messages m
+          JOIN batches b ON b.id = m.batch_id
+         WHERE m.id = ANY(%(ids)s::uuid[])
+           AND m.id BETWEEN %(low)s AND %(high)s
+           AND b.id = ANY(%(batch_ids)s::uuid[])
+           AND b.id BETWEEN %(batch_low)s AND %(batch_high)s) AS sent
+ WHERE sample.account_id = sent.account_id
+   AND sample.text = sent.text
+""")
+
+
 async def erase_messages(
     connection: Connection, subject: Subject, ids: Sequence[MessageId], batch_ids: Sequence[BatchId]
 ) -> int:
     """Erase the number in locked messages, and return how many texts were erased with it."""
     bounds = {"ids": ids, "low": min(ids), "high": max(ids)}
+    await near_line_store.lock(connection)
+    await SQL_ERASE_SAMPLES.rows(
+        connection, batch_ids=batch_ids, batch_low=min(batch_ids), batch_high=max(batch_ids), **bounds
+    )
     await SQL_ERASE_MESSAGES.rows(connection, pseudonym=subject.pseudonym, **bounds)
     await SQL_ERASE_PARTS.rows(connection, **bounds)
     await SQL_ERASE_INCIDENTS.rows(connection, **bounds)
