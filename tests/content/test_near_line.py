@@ -110,6 +110,24 @@ async def test_a_text_near_the_line_is_sent_marked_counted_and_sampled(
     assert await broken_promises(batchers.database) == []
 
 
+async def test_a_send_near_the_line_asks_the_database_nothing_more(
+    batchers: Batchers, caller: Caller
+) -> None:
+    batcher = batchers.batchers[0]
+    await batcher.ask(send_call(caller))
+    connection = batcher._connection._connection
+    assert connection is not None
+    asked: list[str] = []
+    connection.add_query_logger(lambda query: asked.append(query.query))
+    counts = []
+    for call in (send_call(caller), near_call(caller, TEXT), near_call(caller, OTHER)):
+        asked.clear()
+        assert isinstance(await batcher.ask(call), Answered)
+        # The transaction of the next group may begin a moment sooner or later.
+        counts.append([text for text in asked if "FROM" in text])
+    assert counts[0] == counts[1] == counts[2] != []
+
+
 async def test_the_same_text_is_one_sample_and_a_repeated_answer_counts_once(
     batchers: Batchers, caller: Caller
 ) -> None:
