@@ -150,7 +150,7 @@ def shop(server_url: str) -> Iterator[tuple[Service, Person]]:
         yield service, person
 
 
-@ways("phone by keyboard", "desk without scripts")
+@ways("phone by keyboard")
 def test_a_shopkeeper_is_told_what_is_wrong_and_what_to_do(
     shop: tuple[Service, Person], open_page: Opener, way: Way
 ) -> None:

@@ -28,7 +28,7 @@ def enter(full: FullService, open_page: Opener, way: Way) -> Hand:
     return hand
 
 
-@ways("phone without scripts", "desk by keyboard")
+@ways("desk by keyboard")
 def test_a_code_that_did_not_come_is_found(full: FullService, open_page: Opener, way: Way) -> None:
     hand = enter(full, open_page, way)
     page = hand.page
@@ -50,7 +50,7 @@ def test_a_code_that_did_not_come_is_found(full: FullService, open_page: Opener,
     hand.inspect("console-messages-fault")
 
 
-@ways("desk without scripts", "phone by keyboard")
+@ways("phone without scripts")
 def test_an_account_is_opened_and_credited_by_its_number(
     full: FullService, open_page: Opener, way: Way
 ) -> None:
@@ -86,7 +86,7 @@ def test_an_account_is_opened_and_credited_by_its_number(
     assert [row["balance"] for row in rows] == [Decimal("17.5")]
 
 
-@ways("phone without scripts", "desk by keyboard")
+@ways("desk by keyboard")
 def test_an_account_is_found_credited_and_suspended(full: FullService, open_page: Opener, way: Way) -> None:
     service = full.service
     business = f"Ncube Hardware {WAYS.index(way)}"
@@ -128,7 +128,7 @@ def test_an_account_is_found_credited_and_suspended(full: FullService, open_page
     assert "They changed their mind" not in seen
 
 
-@ways("desk without scripts", "phone by keyboard")
+@ways("phone without scripts")
 def test_vouchers_are_issued_downloaded_and_one_voided(
     full: FullService, open_page: Opener, way: Way
 ) -> None:
@@ -157,7 +157,7 @@ def test_vouchers_are_issued_downloaded_and_one_voided(
     hand.expect_told("The voucher is void.")
 
 
-@ways("phone without scripts", "desk by keyboard")
+@ways("desk without scripts")
 def test_the_money_of_some_days_is_looked_at(full: FullService, open_page: Opener, way: Way) -> None:
     hand = enter(full, open_page, way)
     page = hand.page
@@ -174,7 +174,7 @@ def test_the_money_of_some_days_is_looked_at(full: FullService, open_page: Opene
     expect(page.get_by_text("No money was moved on these days.")).to_be_visible()
 
 
-@ways("desk without scripts", "phone by keyboard")
+@ways("phone by keyboard")
 def test_a_refused_text_is_reviewed(full: FullService, open_page: Opener, way: Way) -> None:
     person = sign_up(full.service, business=f"Gym {WAYS.index(way)}")
     text = f"BIG SALE this weekend only! Members of gym {way.name} get 50% off. Shop now and save big!"

@@ -26,7 +26,7 @@ def visit(service: Service, open_page: Opener, way: Way, person: Person) -> Hand
     return hand
 
 
-@ways("phone without scripts", "desk by keyboard")
+@ways("phone without scripts")
 def test_the_second_factor_is_set_up_and_asked_for(service: Service, open_page: Opener, way: Way) -> None:
     person = sign_up(service)
     hand = visit(service, open_page, way, person)
@@ -62,7 +62,7 @@ def test_the_second_factor_is_set_up_and_asked_for(service: Service, open_page: 
     expect(page.get_by_text("9 recovery codes left")).to_be_visible()
 
 
-@ways("phone by keyboard", "desk without scripts")
+@ways("desk by keyboard")
 def test_every_setting_is_changed_and_the_account_closed(
     service: Service, open_page: Opener, way: Way
 ) -> None:
