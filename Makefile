@@ -27,7 +27,7 @@ help:
 	@echo 'make catalogue   list the texts of all pages, for translators'
 	@echo 'make train       train the content check'
 	@echo 'make learn-from  add labelled texts to the corpus (FILE=texts.jsonl, of tumira refusal export)'
-	@echo 'make evaluate    print the accuracy of the content check on unseen messages'
+	@echo 'make evaluate    measure the content check on unseen messages, and write docs/content-policy.md'
 	@echo 'make pins        pin the dependencies (UPGRADE=1: to their latest versions)'
 	@echo
 	@echo 'PYTHON=python3.12 after any of them chooses another Python (3.11 or newer).'

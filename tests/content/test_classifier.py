@@ -212,5 +212,6 @@ def test_the_weights_are_small_numbered_and_packed_the_same_way_every_time() -> 
     weights = read_weights(packed)
     assert weights.version > 0
     assert weights.trained_from
-    assert weights.slope > 0
+    assert all(table.slope > 0 and table.steps for table in weights.tables.values())
+    assert set(weights.words.values()) == set(weights.tables)
     assert write_weights(weights) == packed

@@ -11,7 +11,10 @@ from tumira.content.classifier import Classifier
 from tumira.content.verdict import Label
 from tumira.content.weights import read_weights
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+BEGIN = "<!-- make evaluate writes from here -->"
+END = "<!-- to here -->"
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -39,9 +42,20 @@ def test_the_same_messages_give_the_same_weights_also_without_the_collections(tm
     assert classifier.classify("Your code is 482913. Do not share it.").label is Label.TRANSACTIONAL
 
 
-def test_the_evaluation_prints_its_tables() -> None:
+def test_the_evaluation_writes_its_card_into_a_document(tmp_path: Path) -> None:
+    card = tmp_path / "card.md"
+    card.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
     done = subprocess.run(
-        ["make", "evaluate"], cwd=CHECKOUT, capture_output=True, text=True, timeout=600, check=True
+        [sys.executable, "-m", "scripts.evaluate_screening", "--card", str(card)],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert "| promotional refused | transactional refused | mixed refused |" in done.stdout
-    assert "| corpus " in done.stdout
+    written = card.read_text(encoding="utf-8")
+    assert written.startswith("before\n")
+    assert written.endswith("after\n")
+    assert "old" not in written
+    assert "| our corpus, Shona |" in written
+    assert "| Kind | Adverts refused | Service refused | Mixed refused |" in written
+    assert written.split(BEGIN)[1].split(END)[0].strip() in done.stdout

@@ -1,4 +1,4 @@
-"""Phrases that alone make a text marketing, where the law is plain.
+"""Phrases of which the law is plain that they are marketing.
 
 The patterns match normalised text: lower case, no accents. `docs/content-policy.md` explains each category.
 """
@@ -75,6 +75,16 @@ _LOAN_OFFER: Final = (
 )
 
 
+# A price that is lower than usual.
+_DISCOUNT_OFFER: Final = (
+    r"\b\d+\s*% (?:off|discount|less|afslag|korting)\b(?! (?:rates|of your (?:bill|rates|fine)))",
+    r"\b(?:save|get|enjoy|kry|spaar) (?:up to |tot )?\d+\s*%",
+    r"\b(?:buy|koop) (?:one|1|two|2|any|een)\b[^.!?]{0,30}\b(?:get|kry)\b",
+    r"\bhalf[ -]price\b|\b\d for (?:the price of )?\d\b(?! (?:people|persons|nights))",
+    r"\b(?:isaphulelo|isephulelo) (?:sika|sama|se)-?\d+%|\btheolelo ya \d+\s*%",
+)
+
+
 class Rule(Struct, frozen=True):
     """A pattern of one category, and substrings of which every match contains at least one."""
 
@@ -99,6 +109,11 @@ RULES: Final = (
         Category.LOAN_OFFER,
         ("loan", "qualif", "approved", "borrow", "cash", "money", "lening", "goedgekeur"),
         _one_of(_LOAN_OFFER),
+    ),
+    Rule(
+        Category.DISCOUNT_OFFER,
+        ("%", "buy", "koop", "price", " for "),
+        _one_of(_DISCOUNT_OFFER),
     ),
 )
 

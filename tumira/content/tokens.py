@@ -1,7 +1,8 @@
 """Splits a normalised text into sentences, words and pieces of words.
 
 A text is read chunk by chunk; chunks are separated by white space. Only the number of digits counts, so that
-a verdict holds for every passcode; a link or a telephone number counts as one word.
+a verdict holds for every passcode. A link, a telephone number, an amount, a date and the like count as one
+word each, whatever they say.
 """
 
 import re
@@ -10,11 +11,12 @@ from typing import Final
 
 from msgspec import Struct
 
-LINK: Final = "(link)"
-PHONE: Final = "(phone)"
+# The word before the first one of a sentence.
+START: Final = "^"
 # More digits than this in a row are as good as this many.
 DIGITS_MAX: Final = 6
 PHONE_DIGITS_MIN: Final = 9
+REFERENCE_DIGITS_MIN: Final = 2
 PIECE_MIN: Final = 2
 PIECE_MAX: Final = 5
 # Only the beginning of a longer chunk is cut into pieces.
@@ -25,13 +27,38 @@ PIECE_MARK: Final = "~"
 _CHUNK: Final = re.compile(r"\S+")
 _WORD: Final = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*|\d+(?:[.,:]\d+)*|[%$£€*#@+&=!?]")
 _LINK: Final = re.compile(
-    r"(?:https?://|www\.)\S+|[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:com|co|net|org|ly|gl|me|io|info|biz|africa|app|shop|za|zw|example)(?:/\S*)?"
+    r"(?:https?://|www\.)\S+|[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:com|co|net|org|ly|gl|me|io|in|info|biz|africa|app|shop|za|zw|example)(?:/\S*)?"
 )
+_MONTH: Final = r"(?:jan|feb|mar|apr|may|mei|jun|jul|aug|sep|oct|okt|nov|dec|des)[a-z]*"
+_NUMBER: Final = r"\d[\d.,]*"
+# What a chunk with digits is, in the order in which it is tried.
+_FIGURES: Final = (
+    ("(ussd)", re.compile(r"\*\d+[*\d]*#?|\d+(?:\*\d+)*#")),
+    ("(percent)", re.compile(rf"{_NUMBER}%(?:-?\w+)?")),
+    (
+        "(amount)",
+        re.compile(
+            rf"(?:r|usd|us\$|\$|zwg|zig|rs\.?|inr|n|ngn|ksh|kes|ghs|£|€)-?{_NUMBER}[km]?(?:/-|-)?"
+            rf"|{_NUMBER}(?:/-|usd|rand|zwg|rs)"
+        ),
+    ),
+    (
+        "(date)",
+        re.compile(
+            rf"\d{{1,4}}[/-]\d{{1,2}}(?:[/-]\d{{1,4}})?|\d{{1,2}}(?:st|nd|rd|th)?[/-]?{_MONTH}[/-]?\d{{0,4}}"
+        ),
+    ),
+    ("(time)", re.compile(r"\d{1,2}[:h.]\d{2}(?::\d{2})?(?:am|pm|hrs?)?|\d{1,2}(?:am|pm)")),
+    ("(data)", re.compile(rf"{_NUMBER}[gmk]?bs?|{_NUMBER}[gm]")),
+    ("(account)", re.compile(r"[a-z]{0,6}[x*]{2,}[x*.-]*\d+")),
+)
+_REFERENCE: Final = re.compile(r"(?=[^a-z]*[a-z])[a-z0-9][a-z0-9./-]{5,}")
 _DIGIT: Final = re.compile(r"\d")
+EDGES: Final = ".,;:!?()[]\"'"
 _DASHES: Final = frozenset("-|•*")
 _SENTENCE_ENDS: Final = (".", "!", "?", ";")
-# Numbers with a letter or two, such as R17, B357, 5GB and re$3.
-_FIGURES: Final = re.compile(r"[a-z]\d+|[a-z]{2}\d|[a-z]*\$\d+|\d+[a-z]{1,2}")
+# Numbers with a letter or two, such as R17, B357, 5GB and re$3, are not leet spelling.
+_NOT_LEET: Final = re.compile(r"[a-z]\d+|[a-z]{2}\d|[a-z]*\$\d+|\d+[a-z]{1,2}")
 # Signs that replace letters in leet spelling; 1 and ! may be an i or an l.
 _LEET_SIGNS: Final = frozenset("0134578@$!|")
 _LEET_LETTERS: Final = tuple(
@@ -65,25 +92,41 @@ def places(text: str) -> Iterator[tuple[str, int, bool]]:
 
 def read_chunk(written: str, known: Container[str]) -> TextChunk:
     """Split one chunk; leet spelling is undone where that gives a known word."""
-    core = written.strip(".,;:!?()[]\"'")
-    if _LINK.fullmatch(core):
-        return TextChunk([Word(LINK, 0, len(written))], (), written.endswith(_SENTENCE_ENDS))
-    digits = len(_DIGIT.findall(written))
-    if digits >= PHONE_DIGITS_MIN and core.strip("+").replace("-", "").isdecimal():
-        return TextChunk([Word(PHONE, 0, len(written))], (), written.endswith(_SENTENCE_ENDS))
+    ends_sentence = written.endswith(_SENTENCE_ENDS) or written in _DASHES
     meant = _read_leet(written, known)
+    core = meant.strip(EDGES)
+    kind = _kind(core)
+    if kind is not None:
+        end = len(written.rstrip(EDGES))
+        signs = [Word(sign, at, at + 1) for at, sign in enumerate(written[end:], start=end) if sign in "!?"]
+        return TextChunk([Word(kind, end - len(core), end), *signs], (), ends_sentence)
     words = [
         Word(_count_digits(match[0]) if match[0][0].isdecimal() else match[0], match.start(), match.end())
         for match in _WORD.finditer(meant)
     ]
-    return TextChunk(
-        words, _pieces(_DIGIT.sub("0", meant)), written.endswith(_SENTENCE_ENDS) or written in _DASHES
-    )
+    return TextChunk(words, _pieces(_DIGIT.sub("0", meant)), ends_sentence)
 
 
 def pair(first: str, second: str) -> str:
     """Return the feature of two neighbouring words."""
     return f"{first} {second}"
+
+
+def _kind(core: str) -> str | None:
+    """Return what a chunk is if it is no ordinary word or number."""
+    if _LINK.fullmatch(core):
+        return "(link)"
+    digits = len(_DIGIT.findall(core))
+    if not digits:
+        return None
+    if digits >= PHONE_DIGITS_MIN and core.strip("+").replace("-", "").isdecimal():
+        return "(phone)"
+    for kind, pattern in _FIGURES:
+        if pattern.fullmatch(core):
+            return kind
+    if digits >= REFERENCE_DIGITS_MIN and _REFERENCE.fullmatch(core):
+        return "(reference)"
+    return None
 
 
 def _count_digits(number: str) -> str:
@@ -105,7 +148,7 @@ def _read_leet(written: str, known: Container[str]) -> str:
     core = written.rstrip(".,;:!?")
     if len(core) < LEET_MIN or core.isalpha() or not _LEET_SIGNS & set(core):
         return written
-    if _FIGURES.fullmatch(core) or not any(letter.isalpha() for letter in core):
+    if _NOT_LEET.fullmatch(core) or not any(letter.isalpha() for letter in core):
         return written
     for letters in _LEET_LETTERS:
         meant = core.translate(letters)

@@ -23,6 +23,7 @@ class Category(StrEnum):
     OPT_OUT_LINE = "opt_out_line"
     BETTING_OFFER = "betting_offer"
     LOAN_OFFER = "loan_offer"
+    DISCOUNT_OFFER = "discount_offer"
 
 
 class Reason(Struct, frozen=True):

@@ -1,0 +1,148 @@
+"""Reads labelled messages for training and evaluation, and groups those that resemble each other."""
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+CORPUS: Final = ROOT / "corpus"
+SHARED: Final = ROOT.parent / "shared" / "data" / "sms"
+REVIEW: Final = SHARED / "train_label_review.tsv"
+OWN: Final = "corpus"
+
+FOLDS: Final = 5
+# Neighbours in a file of our corpus often tell the same scene in both ways.
+NEIGHBOURS: Final = 6
+# Messages that share this part of their words and pairs of words are near-duplicates. Words that are more
+# frequent than the maximum say nothing about that.
+SHARED_PART_MIN: Final = 0.5
+FREQUENT: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A labelled message."""
+
+    text: str
+    promotional: bool
+    language: str
+    source: str
+    mixed: bool = False
+    chat: bool = False
+    sector: str = ""
+    kind: int = 0
+    # Written as an ordinary message, not as one of a pair.
+    ordinary: bool = False
+    # The advert of a mixed message.
+    advert: str = ""
+    # Messages with the same scene are near-duplicates, or tell one scene in both ways.
+    scene: str = ""
+    # Which fifth it belongs to when messages are held out in turn.
+    fold: int = 0
+
+
+def read_corpus() -> Sequence[Row]:
+    """Read the messages that were written for this project."""
+    return [
+        _row(entry, OWN, f"{path.stem}:{number // NEIGHBOURS}", ordinary=path.stem.startswith("ordinary"))
+        for path in sorted(CORPUS.glob("*.jsonl"))
+        for number, entry in enumerate(_read(path))
+    ]
+
+
+def read_shared(split: str) -> Sequence[Row]:
+    """Read a split of the public collections with reviewed labels; nothing where they are not at hand."""
+    path = SHARED / f"{split}.jsonl"
+    if not path.exists():
+        return []
+    reviews = _read_reviews(split)
+    return [
+        _row({**entry, "mixed": entry.get("mixed") or number in reviews}, entry["source"], "")
+        for number, entry in enumerate(_read(path), start=1)
+        if reviews.get(number, "mixed").startswith("mixed")
+    ]
+
+
+def _read_reviews(split: str) -> Mapping[int, str]:
+    """Return what a review suggests about doubtful labels: to drop the message, or to call it mixed."""
+    if not REVIEW.exists():
+        return {}
+    lines = [line.split("\t") for line in REVIEW.read_text(encoding="utf-8").splitlines()[1:]]
+    return {int(line[1]): line[3] for line in lines if line[0] == split}
+
+
+def _read(path: Path) -> Iterator[Mapping[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+def _row(entry: Mapping[str, Any], source: str, scene: str, *, ordinary: bool = False) -> Row:
+    mixed = bool(entry.get("mixed"))
+    return Row(
+        entry["text"],
+        # A service message with an advert in its tail is promotional, whatever its collection calls it.
+        entry["label"] == "promotional" or mixed,
+        entry["lang"],
+        source,
+        mixed=mixed,
+        chat=entry["label"] == "personal",
+        sector=entry.get("sector", ""),
+        kind=entry.get("kind", 0),
+        ordinary=ordinary,
+        advert=entry.get("advert", ""),
+        scene=scene,
+    )
+
+
+def group(rows: Sequence[Row]) -> Sequence[Row]:
+    """Give messages that resemble each other the same scene and the same fold."""
+    leaders = _find_groups(rows)
+    scenes = sorted(set(leaders))
+    folds = {scene: place % FOLDS for place, scene in enumerate(scenes)}
+    return [
+        replace(row, scene=str(leader), fold=folds[leader]) for row, leader in zip(rows, leaders, strict=True)
+    ]
+
+
+def _find_groups(rows: Sequence[Row]) -> Sequence[int]:
+    """Return for each message the place of a message that stands for its group."""
+    leaders = list(range(len(rows)))
+
+    def find(place: int) -> int:
+        while leaders[place] != place:
+            leaders[place] = leaders[leaders[place]]
+            place = leaders[place]
+        return place
+
+    scenes: dict[str, int] = {}
+    marks = [_marks(row.text) for row in rows]
+    frequency = Counter(mark for found in marks for mark in found)
+    known: defaultdict[str, list[int]] = defaultdict(list)
+    for place, row in enumerate(rows):
+        if row.scene:
+            leaders[find(place)] = find(scenes.setdefault(row.scene, place))
+        if row.chat:
+            continue
+        rare = [mark for mark in marks[place] if frequency[mark] < FREQUENT]
+        common = Counter(other for mark in rare for other in known[mark])
+        for other, count in common.items():
+            if 2 * count < SHARED_PART_MIN * len(marks[place]):
+                continue
+            both = len(marks[place] & marks[other])
+            if both >= SHARED_PART_MIN * len(marks[place] | marks[other]):
+                leaders[find(place)] = find(other)
+        for mark in rare:
+            known[mark].append(place)
+    return [find(place) for place in range(len(rows))]
+
+
+def _marks(text: str) -> frozenset[str]:
+    words = re.sub(r"\d+", "0", text.lower()).split()
+    pairs = [f"{first} {second}" for first, second in pairwise(words)]
+    return frozenset([*words, *pairs])
