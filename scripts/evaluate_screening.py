@@ -114,9 +114,10 @@ def _card(weights: Weights, apart: Sequence[Judged], seen: Sequence[Judged]) -> 
     yield from _shares("Language", own, lambda row: LANGUAGES[row.language])
     yield from _shares("Sector", own, lambda row: row.sector)
     yield from _shares("Kind", own, lambda row: f"{row.kind:02}" if row.kind else "")
-    chat = [one for one in apart if one.row.chat]
+    # All chat is of one source.
+    chat = [one for one in seen if one.row.chat]
     if chat:
-        yield f"Chat between people: {_share(chat)} refused."
+        yield f"Chat between people, with near-duplicates left out: {_share(chat)} refused."
         yield ""
 
 
@@ -158,7 +159,7 @@ def _share(judged: Sequence[Judged], line: float = 0.0) -> str:
     half = (
         CONFIDENCE * math.sqrt(share * (1 - share) / len(judged) + squared / len(judged) / 4) / (1 + squared)
     )
-    return f"{100 * share:.1f} % ({100 * (middle - half):.1f} to {100 * (middle + half):.1f})"
+    return f"{100 * share:.1f} % ({100 * max(0.0, middle - half):.1f} to {100 * (middle + half):.1f})"
 
 
 if __name__ == "__main__":
