@@ -25,7 +25,7 @@ NAMES: Final = re.compile(r"Tumira|API|CSV|USDT|UTC|US\$|&\w+;|https?://\S+")
 UNSEEN: Final = frozenset({"kind", "id", "name", "type", "attributes"})
 ATTRIBUTES: Final = frozenset({"kind", "described"})
 CODE: Final = frozenset({"code", "pre"})
-CLASSES: Final = frozenset({"card", "created", "end", "num"})
+CLASSES: Final = frozenset({"card", "created", "dense", "end", "num"})
 MARKED: Final = frozenset({"_", "gettext", "ngettext", "asset", "icon"})
 
 
