@@ -35,6 +35,7 @@ PHRASE_EVIDENCE: Final = {
 }
 # How much more evidence it takes to refuse a text that has the form of a notice that must arrive.
 SERVICE_FORM_EVIDENCE: Final = 0.5
+SERVICE_FORM_REST_EVIDENCE: Final = 0.2
 # How much more evidence it takes if the service sentences of a text are left out.
 REST_EVIDENCE: Final = 0.6
 # A text is English unless words of another group are this share of those that point to a language.
@@ -144,11 +145,13 @@ class Classifier:
         said = max((PHRASE_EVIDENCE[category] for category, _, _ in find_phrases(text)), default=0.0)
         said -= scale.table.threshold
         above = scale.evidence(sentences) + said
-        if above > 0 and has_service_form(text):
-            above -= SERVICE_FORM_EVIDENCE
         # Service sentences do not hide an offer, but what is left without them must be plainly one.
         rest = scale.rest(sentences)
-        return max(above, scale.evidence(rest) + said - REST_EVIDENCE) if rest else above
+        rest_above = scale.evidence(rest) + said - REST_EVIDENCE if rest else above
+        if max(above, rest_above) > 0 and has_service_form(text):
+            above -= SERVICE_FORM_EVIDENCE
+            rest_above -= SERVICE_FORM_REST_EVIDENCE
+        return max(above, rest_above) if rest else above
 
     def _adverts(self, scale: Scale, text: str, sentences: Sequence[Sentence]) -> Sequence[Span]:
         """Find the sentences without which the text is plainly transactional, if there are any."""
