@@ -10,6 +10,7 @@ from msgspec import Struct
 from tumira.core.translation import _
 from tumira.pricing.destinations import Destination
 from tumira.pricing.phone_numbers import MARK
+from tumira.sending.lifecycle import FAILURE_REASONS
 
 TEXT_MAX: Final = 500
 
@@ -207,7 +208,12 @@ def receipt_result(state: str, error: str | None) -> ReceiptResult:
 
 
 def _reason(error: str | None) -> str | None:
-    """Read an error code: decimal, with or without leading zeros, or hexadecimal where it has a letter."""
+    """Read an error code: decimal, with or without leading zeros, or hexadecimal where it has a letter.
+
+    A carrier over HTTP has codes of its own, which its profile has turned into a reason.
+    """
+    if error in FAILURE_REASONS:
+        return error
     code = (error or "").strip().casefold()
     if _DECIMAL.fullmatch(code):
         return _REASONS.get(int(code[-_NUMBER_MAX:]))

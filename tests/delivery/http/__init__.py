@@ -1,0 +1,1 @@
+"""Carriers over HTTP."""

@@ -1,0 +1,1 @@
+"""The providers of carriers over HTTP as real servers, one module each."""

@@ -1,0 +1,108 @@
+"""Checks that a callback comes from the provider. Secrets are compared in constant time."""
+
+import hashlib
+import hmac
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from tumira.delivery.http.templates import BasicAuth, Leaf, Values
+from tumira.delivery.http.values import CallbackRequest
+
+SIGNATURE_METHODS: Final = ("md5hash", "md5", "sha1", "sha256", "sha512")
+NETWORKS_MAX: Final = 64
+
+Network = IPv4Network | IPv6Network
+
+
+class CallbackCheck(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the provider proves itself. It applies once the operator has given the secret that it needs."""
+
+    kind: Literal["header", "basic", "twilio", "vonage"]
+    header: str = "authorization"
+    value: Leaf | None = None
+    basic: BasicAuth | None = None
+    key: Leaf | None = None
+    method: Leaf | None = None
+
+    def __post_init__(self) -> None:
+        needed = {"header": self.value, "basic": self.basic, "twilio": self.key, "vonage": self.key}
+        if needed[self.kind] is None:
+            field = {"header": "value", "basic": "basic"}.get(self.kind, "key")
+            raise ValueError(f"the check {self.kind} needs {field}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        parts = (self.value, self.basic, self.key, self.method)
+        return tuple(name for part in parts if part is not None for name in part.names)
+
+    def applies(self, values: Values) -> bool:
+        return all(values[name] != "" for name in self.names if name.startswith("secret."))
+
+    def passes(self, request: CallbackRequest, fields: Mapping[str, str], values: Values) -> bool:
+        """Tell whether a callback is genuine; `fields` are those of its form or query."""
+        match self.kind:
+            case "header":
+                assert self.value is not None
+                given, wanted = request.headers.get(self.header.lower(), ""), self.value.fill_text(values)
+            case "basic":
+                assert self.basic is not None
+                given, wanted = request.headers.get("authorization", ""), self.basic.header(values)
+            case "twilio":
+                assert self.key is not None
+                # The body is what Twilio signs beside the address; the fields of a query are in the address.
+                form = fields if request.method == "POST" else {}
+                given = request.headers.get("x-twilio-signature", "")
+                wanted = sign_twilio(full_url(request), form, self.key.fill_text(values))
+            case "vonage":
+                assert self.key is not None
+                method = "md5hash" if self.method is None else self.method.fill_text(values) or "md5hash"
+                given = fields.get("sig", "").lower()
+                wanted = sign_vonage(fields, self.key.fill_text(values), method)
+        return hmac.compare_digest(given.encode(), wanted.encode())
+
+
+def full_url(request: CallbackRequest) -> str:
+    return f"{request.public_url}?{request.query}" if request.query else request.public_url
+
+
+def sign_twilio(url: str, form: Mapping[str, str], token: str) -> str:
+    """Sign the address as called, followed by all names and values in the order of the names."""
+    text = url + "".join(name + form[name] for name in sorted(form))
+    return b64encode(hmac.new(token.encode(), text.encode(), hashlib.sha1).digest()).decode()
+
+
+def sign_vonage(fields: Mapping[str, str], secret: str, method: str) -> str:
+    """Sign all fields but `sig`, in the order of their names; `md5hash` puts the secret behind them."""
+    text = "".join(
+        f"&{name}={fields[name].replace('&', '_').replace('=', '_')}"
+        for name in sorted(fields)
+        if name != "sig"
+    )
+    if method == "md5hash":
+        return hashlib.md5((text + secret).encode(), usedforsecurity=False).hexdigest()
+    return hmac.new(secret.encode(), text.encode(), method).hexdigest()
+
+
+def parse_networks(text: str) -> Sequence[Network]:
+    """Read addresses and networks separated by commas; a ValueError says what to change."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if len(words) > NETWORKS_MAX:
+        raise ValueError(f"callback_addresses may have at most {NETWORKS_MAX} entries")
+    try:
+        return [ip_network(word) for word in words]
+    except ValueError:
+        raise ValueError("callback_addresses must list addresses or networks such as 192.0.2.0/24") from None
+
+
+def is_among(address: str, networks: Sequence[Network]) -> bool:
+    try:
+        caller = ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(caller, IPv6Address) and caller.ipv4_mapped is not None:
+        caller = caller.ipv4_mapped
+    return any(caller.version == network.version and caller in network for network in networks)
