@@ -65,6 +65,14 @@ def test_a_placeholder_alone_keeps_its_type_and_an_empty_one_is_left_out() -> No
     assert form.fill("https://sms.example.com", {"sequence": 7}, {}).body == b"flag=true&n=7"
 
 
+@pytest.mark.parametrize("value", [".", "..", "../../elsewhere", "a/b?c#d%2F"])
+def test_a_value_cannot_leave_its_place_in_a_path(value: str) -> None:
+    filled = UrlPath("/messages/{carrier_ref}").fill({"carrier_ref": value})
+    assert unquote(filled.removeprefix("/messages/")) == value
+    assert filled.count("/") == 2
+    assert filled.removeprefix("/messages/") not in {".", ".."}
+
+
 def test_headers_of_the_profile_come_first_and_the_body_names_its_type() -> None:
     template = RequestTemplate(
         path=UrlPath("/x"), body=BodyTree({}), headers=HeaderTable({"X-Own": "{secret.key}"})
@@ -90,6 +98,7 @@ def test_headers_of_the_profile_come_first_and_the_body_names_its_type() -> None
         (lambda: UrlPath("/messages?x=1"), "query"),
         (lambda: LeafTable({"a": 1}), "a: write a text"),
         (lambda: HeaderTable({"X Own": "1"}), "no name of a header"),
+        (lambda: RequestTemplate(path=UrlPath("/"), headers=HeaderTable({"X": "{text}"})), "headers may not"),
         (lambda: BodyTree("text"), "write a table or a list"),
         (lambda: BodyTree({"a": {"b": 1.5}}), "body.a.b"),
         (lambda: BodyTree([[[[[[[[["deep"]]]]]]]]]), "nested too deeply"),

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tumira.delivery.http.documents import as_money
+from tumira.delivery.http.documents import as_money, as_text
 from tumira.delivery.http.values import SubmitAnswer, SubmitVerdict
 
 # Returns the meaning of an answer, from what the rules found in it and the document.
@@ -22,7 +22,7 @@ def count_vonage_parts(found: SubmitAnswer, document: Any) -> SubmitAnswer:
     parts = document.get("messages") if isinstance(document, Mapping) else None
     if found.verdict is not SubmitVerdict.TAKEN or not isinstance(parts, list):
         return found
-    if not all(isinstance(part, Mapping) and part.get("status") == "0" for part in parts):
+    if not all(isinstance(part, Mapping) and as_text(part.get("status")) == "0" for part in parts):
         # The handset gets a text with a hole; sent again it would get parts twice.
         return SubmitAnswer(
             SubmitVerdict.REFUSED, reason="CARRIER_REJECTED", alarm=True, detail="only some parts were taken"

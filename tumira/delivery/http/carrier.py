@@ -13,7 +13,7 @@ import msgspec
 from tumira.core import urls
 from tumira.delivery.http import documents
 from tumira.delivery.http.adapters import ADAPTERS
-from tumira.delivery.http.checks import SIGNATURE_METHODS, is_among, parse_networks
+from tumira.delivery.http.checks import is_among, parse_networks
 from tumira.delivery.http.profile import VALIDITY_UNITS, Profile
 from tumira.delivery.http.reports import REPORTS_MAX, Reader
 from tumira.delivery.http.rules import judge
@@ -323,9 +323,8 @@ def _read_settings(profile: Profile, settings: Mapping[str, str], secrets: Mappi
             if name not in known:
                 listed = ", ".join(known) or "none"
                 raise ValueError(f"The profile {profile.name} has no {kind} {name[:40]}. Known: {listed}.")
-    method = settings.get("signature_method", "md5hash")
-    if method not in SIGNATURE_METHODS:
-        raise ValueError(f"signature_method must be one of {', '.join(SIGNATURE_METHODS)}.")
+    if profile.callback is not None and profile.callback.check is not None:
+        profile.callback.check.check_settings(values)
     return values
 
 

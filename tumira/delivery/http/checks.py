@@ -42,6 +42,11 @@ class CallbackCheck(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     def applies(self, values: Values) -> bool:
         return all(values[name] != "" for name in self.names if name.startswith("secret."))
 
+    def check_settings(self, values: Values) -> None:
+        """Raise a ValueError that says which setting to change."""
+        if self.method is not None and self.method.fill_text(values) not in SIGNATURE_METHODS:
+            raise ValueError(f"signature_method must be one of {', '.join(SIGNATURE_METHODS)}.")
+
     def passes(self, request: CallbackRequest, fields: Mapping[str, str], values: Values) -> bool:
         """Tell whether a callback is genuine; `fields` are those of its form or query."""
         match self.kind:
@@ -59,10 +64,15 @@ class CallbackCheck(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
                 wanted = sign_twilio(full_url(request), form, self.key.fill_text(values))
             case "vonage":
                 assert self.key is not None
-                method = "md5hash" if self.method is None else self.method.fill_text(values) or "md5hash"
+                method = "md5hash" if self.method is None else self.method.fill_text(values)
                 given = fields.get("sig", "").lower()
                 wanted = sign_vonage(fields, self.key.fill_text(values), method)
-        return hmac.compare_digest(given.encode(), wanted.encode())
+        return hmac.compare_digest(_octets(given), wanted.encode())
+
+
+def _octets(text: str) -> bytes:
+    """Encode what a caller sent, which may hold halves of surrogate pairs."""
+    return text.encode(errors="backslashreplace")
 
 
 def full_url(request: CallbackRequest) -> str:
@@ -72,7 +82,7 @@ def full_url(request: CallbackRequest) -> str:
 def sign_twilio(url: str, form: Mapping[str, str], token: str) -> str:
     """Sign the address as called, followed by all names and values in the order of the names."""
     text = url + "".join(name + form[name] for name in sorted(form))
-    return b64encode(hmac.new(token.encode(), text.encode(), hashlib.sha1).digest()).decode()
+    return b64encode(hmac.new(token.encode(), _octets(text), hashlib.sha1).digest()).decode()
 
 
 def sign_vonage(fields: Mapping[str, str], secret: str, method: str) -> str:
@@ -83,8 +93,8 @@ def sign_vonage(fields: Mapping[str, str], secret: str, method: str) -> str:
         if name != "sig"
     )
     if method == "md5hash":
-        return hashlib.md5((text + secret).encode(), usedforsecurity=False).hexdigest()
-    return hmac.new(secret.encode(), text.encode(), method).hexdigest()
+        return hashlib.md5(_octets(text + secret), usedforsecurity=False).hexdigest()
+    return hmac.new(secret.encode(), _octets(text), method).hexdigest()
 
 
 def parse_networks(text: str) -> Sequence[Network]:

@@ -35,6 +35,7 @@ STATES: Final[Mapping[str, str]] = {
     "unknown": "UNKNOWN",
 }
 _WORD_MAX: Final = 40
+_DIGITS_MAX: Final = 32
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_. -]+")
 _LONG_NUMBER: Final = re.compile(r"[0-9]{6,}")
 
@@ -165,12 +166,12 @@ class Reader(Struct, frozen=True):
         return CarrierReport(
             carrier_ref=carrier_ref,
             reference=reference,
-            recipient=digits(as_text(self._at(paths.recipient, item)) or "") or None,
+            recipient=digits(as_text(self._at(paths.recipient, item)) or "")[:_DIGITS_MAX] or None,
             state=state,
             error=(self.reasons.find(code) if self.reasons else None) or reason,
             word=safe_word(" ".join([".".join(words), code or ""])),
             is_known=known is not None,
-            network=network[:_WORD_MAX] or None,
+            network=_UNSAFE.sub("", network)[:_WORD_MAX] or None,
             cost=None if cost is None else cost[0] / Decimal(paths.cost_divisor),
         )
 
@@ -187,12 +188,17 @@ class Reader(Struct, frozen=True):
             carrier_ref=carrier_ref,
             sender=sender,
             recipient=as_id(self._at(paths.recipient, item)) or "",
-            text=text[:REPLY_TEXT_MAX].replace("\0", ""),
+            text=_storable(text[:REPLY_TEXT_MAX]),
             received_at=as_time(self._at(paths.time, item)),
         )
 
     def _at(self, path: DocumentPath | None, item: Any) -> Any:
         return None if path is None else path.find(item, fold=self.fold)
+
+
+def _storable(text: str) -> str:
+    """Replace halves of surrogate pairs, which JSON can hold and a database cannot."""
+    return text.replace("\0", "").encode(errors="replace").decode()
 
 
 def safe_word(text: str) -> str:

@@ -24,6 +24,8 @@ LEAF_MAX: Final = 500
 
 _PLACEHOLDER: Final = re.compile(r"\{([a-z_]+(?:\.[a-z][a-z0-9_]*)?)\}")
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
+# They may have letters or line breaks that no header can have.
+_NOT_IN_HEADERS: Final = frozenset({"carrier_ref", "sender", "text"})
 _PATH: Final = re.compile(r"/[!-~]*")
 
 
@@ -69,7 +71,12 @@ class UrlPath:
             raise ValueError("a path must begin with a slash, and the query stands under query")
 
     def fill(self, values: Values) -> str:
-        return _PLACEHOLDER.sub(lambda found: quote(str(values[found[1]]), safe=""), self.leaf.text)
+        return _PLACEHOLDER.sub(lambda found: _segment(str(values[found[1]])), self.leaf.text)
+
+
+def _segment(value: str) -> str:
+    """Encode a value as one segment of a path, also where it is `.` or `..`."""
+    return quote(value, safe="").replace(".", "%2E") if value.strip(".") == "" else quote(value, safe="")
 
 
 class LeafTable:
@@ -201,6 +208,8 @@ class RequestTemplate(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def __post_init__(self) -> None:
         if self.method == "GET" and self.body is not None:
             raise ValueError("a GET has no body: use query")
+        if self.headers is not None and not set(self.headers.names).isdisjoint(_NOT_IN_HEADERS):
+            raise ValueError(f"headers may not hold {', '.join(sorted(_NOT_IN_HEADERS))}")
         if self.format == "form" and self.body is not None and not self.body.is_flat:
             raise ValueError("a form has no tables or lists in its body")
 
