@@ -33,6 +33,12 @@ _TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "sn nd xh zu": "-kodhi- -kodi pini -pasiwedhi -khodi- -khowudi- -phasiwedi- -otp ipin",
         "nso st tn": "-khoutu- -khouto- -phasewete- -phasewoto-",
     },
+    # What a code is for that is used later.
+    "kept": {
+        "en af": "parcel- package- locker- collect- voucher- coupon- pakkie- -kluis -haal koopbewys- koepon-",
+        "sn nd xh zu": "-pasuru -vhaucha -phasela -phasile -pasela -vawusha",
+        "nso st tn": "-phasele -vautshara -vaotjhara -phuthelwana",
+    },
     "use": {
         "en af sn": "use enter type gebruik tik voer shandis- isai nyorai",
         "nd xh zu nso st tn": "sebenzis- faka ngenisa sebedis- diris- somis- kenya tsenya",
@@ -129,6 +135,11 @@ _OFFER: Final = re.compile(
     r"|\b(?:shop|buy|play|apply|claim|order|book|bet|join|register|upgrade) now\b"
     r"|\b(?:claim|order|book|redeem) (?:your|yours|an?)\b"
 )
+# A code that is good for hours or days.
+_LASTING: Final = re.compile(
+    r"\b(?:valid|expires?|within|geldig|verval|binne)\b\D{0,16}\d+ ?"
+    r"(?:h|hrs?|hours?|days?|weeks?|uur|ure|dae|weke)\b"
+)
 _MONTH: Final = r"(?:jan|feb|mar|apr|may|mei|jun|jul|aug|sep|oct|okt|nov|dec|des)[a-z]{0,6}"
 # A word of letters first, because most are; figures that are none of the other kinds last.
 _TOKEN: Final = re.compile(
@@ -145,8 +156,20 @@ _Places = Mapping[str, Sequence[int]]
 
 def has_service_form(text: str) -> bool:
     """Return whether a normalised text has one of the forms, and no plain offer."""
+    places = _find_places(text)
+    return places is not None and any(form(places) for form in _FORMS)
+
+
+def has_passcode_form(text: str) -> bool:
+    """Return whether a normalised text has the form of a passcode for use at once, and no plain offer."""
+    places = _find_places(text)
+    return places is not None and _is_passcode(places) and not places["kept"] and not _LASTING.search(text)
+
+
+def _find_places(text: str) -> _Places | None:
+    """Return where words and figures of each kind stand; None for a plain offer."""
     if _OFFER.search(text):
-        return False
+        return None
     places: defaultdict[str, list[int]] = defaultdict(list)
     currency = False
     for place, match in enumerate(_TOKEN.finditer(text)):
@@ -159,8 +182,8 @@ def has_service_form(text: str) -> bool:
             places[one].append(place)
         currency = "currency" in kinds
     if places["offer"] or _near(places["amount"], places["only"], NEXT_GAP):
-        return False
-    return any(form(places) for form in _FORMS)
+        return None
+    return places
 
 
 def _is_passcode(places: _Places) -> bool:
