@@ -24,10 +24,16 @@ MEANINGS: Final[Mapping[str, str]] = {
     ),
     "message.refunded": mark("The cost of the message was refunded."),
     "batch.completed": mark("Every message of the batch has its final status."),
+    "reply.received": mark("A recipient sent a reply."),
+    "recipient.opted_out": mark("A recipient replied STOP. Further messages to this number are rejected."),
+    "recipient.opted_in": mark("A recipient who had opted out replied START."),
     "balance.low": mark("The balance fell below the alert threshold of the account."),
     "webhook.test": mark("A test of the endpoint was requested."),
 }
 EVENT_TYPES: Final = tuple(MEANINGS)
+
+# Their `data` names a reply, from which the payload is written.
+REPLY_EVENTS: Final = frozenset({"reply.received", "recipient.opted_out", "recipient.opted_in"})
 
 WEBHOOK_TEST: Final = "webhook.test"
 

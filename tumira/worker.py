@@ -7,13 +7,16 @@ import socket
 import ssl
 from contextlib import nullcontext
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from tumira.core.dns import Resolver
+from tumira.core.loops import forever
 from tumira.core.settings import Smtp
 from tumira.core.settings.payments import Payments
 from tumira.core.settings.tracing import Tracing
 from tumira.core.tracing import tracing
+from tumira.delivery.replies.handle import EVERY_S, handle_replies
 from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS, SmppTimeouts
 from tumira.delivery.supervisor import Supervisor
 from tumira.mail.worker import MailWorker
@@ -81,6 +84,7 @@ async def run_worker(
         group.create_task(run_maintenance(database, keep_weeks))
         group.create_task(run_uploader(database))
         group.create_task(Supervisor(database, name, timing, tracer).run())
+        group.create_task(forever("handle replies", partial(handle_replies, database), EVERY_S))
         if smtp is not None:
             group.create_task(MailWorker(database, smtp).run())
         # Also with nobody to ask: what was started while there was somebody has to end.

@@ -21,7 +21,7 @@ from tumira.uploads.check_rows import Wanted
 ASKED: Final = ("--note", "letter of 12 May")
 SHOWN: Final = (
     "request_id dry_run messages texts file_rows bad_file_rows replies webhook_answers proofs "
-    "receipts accounts waiting finished account_id"
+    "receipts received accounts waiting finished account_id"
 )
 
 

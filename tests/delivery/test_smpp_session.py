@@ -320,8 +320,9 @@ async def test_receipts_are_acknowledged_when_they_are_safe(carrier: Carrier) ->
 async def test_other_deliveries_are_acknowledged_at_once_and_dropped(carrier: Carrier) -> None:
     async with bound(carrier) as (_, line, listener):
         await line.say(
-            pdu(DELIVER, 900, delivery(b"hello", esm_class=0)),
-            pdu(DELIVER, 901, delivery(b"id:10001 stat:DELIVRD", esm_class=0)),
+            # Acknowledgements of a phone, and of its user.
+            pdu(DELIVER, 900, delivery(b"hello", esm_class=0x08)),
+            pdu(DELIVER, 901, delivery(b"id:10001 stat:DELIVRD", esm_class=0x10)),
             # Cut short: it would be no better when delivered again.
             pdu(DELIVER, 902, delivery(RECEIPT)[:-1]),
             pdu(DATA, 903, b"\0"),
@@ -333,6 +334,21 @@ async def test_other_deliveries_are_acknowledged_at_once_and_dropped(carrier: Ca
             (DATA_RESP, 0x65, 903, b"\0"),
         ]
         assert listener.receipts == []
+
+
+async def test_replies_are_acknowledged_when_the_listener_has_stored_them(carrier: Carrier) -> None:
+    async with bound(carrier) as (session, line, listener):
+        await line.say(
+            pdu(DELIVER, 900, delivery(b"hello", esm_class=0)),
+            pdu(DELIVER, 901, delivery(b"id:10001 stat:DELIVRD", esm_class=0)),
+            pdu(ENQUIRE, 33),
+        )
+        assert (await line.hear()).command == ENQUIRE_RESP
+        await listener.wait(replies=2)
+        assert [one.payload for one in listener.replies] == [b"hello", b"id:10001 stat:DELIVRD"]
+        assert listener.receipts == []
+        session.acknowledge(listener.tokens)
+        assert await line.hear_many(2) == [(DELIVER_RESP, 0, 900, b"\0"), (DELIVER_RESP, 0, 901, b"\0")]
 
 
 async def test_receipts_beyond_the_bound_are_given_back(

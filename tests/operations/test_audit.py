@@ -63,6 +63,15 @@ BREAKS: Final = {
 # the third was unconfirmed after a doubt until a late receipt came. Of another batch, the first message is in
 # flight, the second is in doubt and the third is to be tried again.
 BREAKS_SETTLED: Final = {
+    "opt_out": """
+        INSERT INTO opt_outs (account_id, number, source)
+        SELECT id, '+263771200001', 'page' FROM accounts WHERE phone <> 'system'
+        """,
+    "reply": """
+        INSERT INTO reply_parts (carrier_id, digest, number, destination, payload, reference, total, part,
+                                 received_at, reply_id)
+        VALUES (1, sha256('x'), '', '', '', 0, 1, 1, now(), gen_random_uuid())
+        """,
     "place: claimed and still queued": """
         UPDATE messages SET status = 'queued' WHERE id IN (SELECT message_id FROM in_flight)
         """,

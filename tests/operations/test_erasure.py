@@ -23,6 +23,9 @@ from tumira.content.near_line_store import MarkedSend
 from tumira.core.errors import OperatorError
 from tumira.core.ids import BatchId, UploadId, message_ids, new_id
 from tumira.delivery.receipt_rules import Receipt
+from tumira.delivery.replies.handle import handle_replies
+from tumira.delivery.replies.parts import ReplyPart
+from tumira.delivery.replies.receive import store_replies
 from tumira.identity import manage_accounts
 from tumira.operations.erasure import erase as erase_number
 from tumira.operations.erasure import steps as erasure_steps
@@ -177,6 +180,11 @@ async def _scatter(office: Office, number: str) -> None:
     await world.settle(msgspec.structs.replace(again, receipt=told))
     # A receipt that matches nothing.
     await world.keep(Receipt("unknown", number[1:], "DELIVRD", "000", f"to {number}"))
+    # A reply that holds the number too.
+    reply = ReplyPart(number[1:], "33123", None, f"Call me at {number}".encode())
+    async with office.database.transaction() as connection:
+        await store_replies(connection, world.carrier_id, [reply], datetime.now(UTC))
+    await handle_replies(office.database)
     # A reference that is the number, and an answer that quotes it among the rejected.
     await world.rows(
         "UPDATE batches SET reference = $1 WHERE id = (SELECT max(id::text)::uuid FROM batches)", number
@@ -226,6 +234,8 @@ HOLDERS: Final = {
     "parts",
     "incidents",
     "unmatched_receipts",
+    "replies",
+    "reply_parts",
     "idempotency_keys",
     "upload_chunks",
     "upload_faults",
@@ -256,6 +266,7 @@ async def test_no_table_holds_the_number_afterwards_and_the_books_are_as_before(
         "webhook_answers": 1,
         "proofs": 2,
         "receipts": 1,
+        "received": 1,
     }
     assert set(erased.others) == set(OTHERS)
     assert await office.where(number) == set()

@@ -45,6 +45,7 @@ from tumira.operations.audit import runs
 from tumira.operations.audit.checks import CHECKS
 from tumira.operations.audit.runs import Finding
 from tumira.postgres.pool import KEY_LOOKUPS, Database
+from tumira.simulator.replies import send_reply
 from tumira.simulator.smsc import run_smsc
 from tumira.topups.providers.paynow_messages import Wallet
 from tumira.topups.start import start_paynow
@@ -239,6 +240,10 @@ async def work(world: World, port: int, smtp: Smtp, payments: Payments) -> None:
             await world.until(partial(_has_moved, world.watch, gauge), gauge)
         await world.until(
             lambda now: now.get('tumira_receipt_seconds_count{country="ZW"}', 0) > 0, "receipts"
+        )
+        await send_reply(port, "+263771200099", "Tumira", "Who is this?")
+        await world.until(
+            lambda now: 'tumira_replies_total{carrier="one",result="unmatched"}' in now, "replies"
         )
         await world.until(
             lambda now: now["tumira_mails_waiting"] == now["tumira_uploads_waiting"] == 0, "waits"

@@ -16,14 +16,17 @@ from tumira.core.ids import (
     BatchId,
     EventId,
     MessageId,
+    ReplyId,
     message_ids,
     new_id,
     write_id,
 )
+from tumira.core.ids import REPLY as REPLY_PREFIX
 from tumira.events import EVENT_TYPES, SUBSCRIBABLE, Event, is_subscribed, parse_types
+from tumira.replies.store import Reply
 from tumira.sending.batches import Batch, Message
 from tumira.sending.low_balance import low_balance_data
-from tumira.webhooks.payload import PAYLOADS, webhook_test_data, write_payload
+from tumira.webhooks.payload import PAYLOADS, reply_of, webhook_test_data, write_payload
 
 NOW: Final = datetime(2026, 11, 15, 8, 30, 0, 123_456, tzinfo=UTC)
 NOW_MS: Final = int(NOW.timestamp() * 1000)
@@ -61,6 +64,21 @@ COMPLETED: Final = Batch(
     created_at=NOW - timedelta(seconds=9),
     pending=0,
     completed_at=NOW,
+)
+
+
+REPLY: Final = Reply(
+    id=ReplyId(new_id(NOW_MS)),
+    account_id=ACCOUNT_ID,
+    carrier_id=1,
+    number="+263771200001",
+    destination="33123",
+    text="Yes, I will be there.",
+    parts=1,
+    total=2,
+    message_id=MESSAGE_ID,
+    meaning=None,
+    received_at=NOW,
 )
 
 
@@ -160,6 +178,25 @@ def test_a_completed_batch_is_told_without_its_messages() -> None:
         "currency": "USD",
         "created_at": "2026-11-15T08:29:51.123+00:00",
     }
+
+
+def test_an_event_of_a_reply_is_written_from_the_reply() -> None:
+    reply_id = write_id(REPLY_PREFIX, REPLY.id)
+    told = event("reply.received", data=json.dumps({"reply_id": reply_id}))
+    assert reply_of(told) == REPLY.id
+    assert reply_of(event("message.sent")) is None
+    assert json.loads(write_payload(told, None, None, REPLY))["data"] == {
+        "reply_id": reply_id,
+        "from": "+263771200001",
+        "to": "33123",
+        "text": "Yes, I will be there.",
+        "complete": False,
+        "received_at": "2026-11-15T08:30:00.123+00:00",
+        "message_id": write_id(MESSAGE, MESSAGE_ID),
+    }
+    erased = replace(REPLY, text=None, number="+263•erased", message_id=None)
+    data = json.loads(write_payload(told, None, None, erased))["data"]
+    assert (data["from"], data["text"], data["message_id"]) == ("+263•erased", None, None)
 
 
 def test_a_low_balance_and_a_test_say_what_was_kept_with_them() -> None:

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from scripts.generate_docs import DOCS
 from tests.api.test_docs_pages import render
 from tests.api.test_openapi import ROOT, resolve, validator
-from tests.webhooks.test_payload import COMPLETED, LATER, event
+from tests.webhooks.test_payload import COMPLETED, LATER, REPLY, event
 from tumira.api.docs.events import ANSWERS, HEADERS, schema_name
 from tumira.api.docs.pages import REFERENCE
 from tumira.cli.webhooks import webhook
-from tumira.events import EVENT_TYPES, MEANINGS
+from tumira.events import EVENT_TYPES, MEANINGS, REPLY_EVENTS
 from tumira.sending.lifecycle import LATE_RECEIPT_WAIT
 from tumira.sending.low_balance import low_balance_data
 from tumira.webhooks import health as endpoint_health
@@ -45,6 +45,9 @@ def bodies() -> Iterator[tuple[str, bytes]]:
         for batch in (COMPLETED, replace(COMPLETED, reference=None)):
             yield type_, write_payload(event(type_), later, batch)
     yield "batch.completed", write_payload(event("batch.completed"), None, COMPLETED)
+    for type_ in REPLY_EVENTS:
+        for reply in (REPLY, replace(REPLY, text=None, message_id=None)):
+            yield type_, write_payload(event(type_, data='{"reply_id":"x"}'), None, None, reply)
     low = low_balance_data(Decimal(0), Decimal("12.5"))
     yield "balance.low", write_payload(event("balance.low", data=low), None, None)
     yield "webhook.test", write_payload(event("webhook.test", data=webhook_test_data()), None, None)

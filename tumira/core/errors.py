@@ -28,6 +28,7 @@ class RecipientCode(StrEnum):
 
     UNSUPPORTED_DESTINATION = "UNSUPPORTED_DESTINATION"
     INVALID_NUMBER = "INVALID_NUMBER"
+    RECIPIENT_OPTED_OUT = "RECIPIENT_OPTED_OUT"
 
 
 class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not an error of ours

@@ -124,6 +124,12 @@ RECEIPTS: Final = Counter(
     ["carrier", "result"],
     registry=WORKER,
 )
+REPLIES: Final = Counter(
+    "tumira_replies",
+    "Replies of recipients; `result` is `matched` with an account or `unmatched`.",
+    ["carrier", "result"],
+    registry=WORKER,
+)
 RECEIPT_SECONDS: Final = Histogram(
     "tumira_receipt_seconds",
     "Time from the hand-over of a message to the receipt that ended it.",

@@ -14,6 +14,7 @@ from tumira.core import metrics
 from tumira.core.backoff import reconnect_wait_s
 from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.recorder import Recorder
+from tumira.delivery.replies.parts import ReplyPart
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.smpp.pdu import Command
 from tumira.delivery.smpp.session import (
@@ -155,6 +156,10 @@ class Bind(SessionListener):
         assert self._session is not None
         self.record_receipt(receipt, self._session, token)
 
+    def replied(self, part: ReplyPart, token: object) -> None:
+        assert self._session is not None
+        self.record_reply(part, self._session, token)
+
     def ended(self, unanswered: Sequence[object], problem: str) -> None:
         self._session = None
         if self._receiver is not None:
@@ -167,6 +172,9 @@ class Bind(SessionListener):
 
     def record_receipt(self, receipt: Receipt, session: SmppSession, token: object) -> None:
         self._recorder.receive(receipt, self._recorder.clock.now(), session, token)
+
+    def record_reply(self, part: ReplyPart, session: SmppSession, token: object) -> None:
+        self._recorder.replies.receive(part, self._recorder.clock.now(), session, token)
 
     def receiver_ended(self) -> None:
         """Note that the receiving half is gone; both halves are bound again."""
@@ -183,6 +191,10 @@ class _ReceiverListener(SessionListener):
     def received(self, receipt: Receipt, token: object) -> None:
         assert self.session is not None
         self._bind.record_receipt(receipt, self.session, token)
+
+    def replied(self, part: ReplyPart, token: object) -> None:
+        assert self.session is not None
+        self._bind.record_reply(part, self.session, token)
 
     def ended(self, unanswered: Sequence[object], problem: str) -> None:
         del unanswered, problem

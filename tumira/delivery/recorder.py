@@ -22,6 +22,7 @@ from tumira.delivery.observer import Observer
 from tumira.delivery.outcomes import Outcome, Reported, Taken
 from tumira.delivery.receipt_rules import Receipt, receipt_result
 from tumira.delivery.recent import RecentSegment, RecentSegments, as_sent
+from tumira.delivery.replies.receive import ReplyRecorder
 from tumira.delivery.settle import settle
 from tumira.delivery.settle_rules import Ending
 from tumira.delivery.smpp.session import SmppSession
@@ -98,6 +99,7 @@ class Recorder:
         self._done = 0
         self._awaited: list[tuple[int, asyncio.Event]] = []
         self._recent = RecentSegments()
+        self.replies = ReplyRecorder(database, carrier_id)
         self._loop = asyncio.get_running_loop()
         self._written_at = self._loop.time()
         self._groups: set[asyncio.Task[None]] = set()
@@ -145,6 +147,7 @@ class Recorder:
             self._awaited.remove(awaited)
 
     async def close(self) -> None:
+        await self.replies.close()
         tasks = [self._task, *self._groups]
         for task in tasks:
             task.cancel()

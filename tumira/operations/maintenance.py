@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Final
+from uuid import UUID
 
 import structlog
 
@@ -12,9 +14,10 @@ from tumira.accounts import ledger_proofs, money_days
 from tumira.content import near_line_store
 from tumira.content import store as content_store
 from tumira.core import metrics
-from tumira.core.ids import ACCOUNT, write_id
+from tumira.core.ids import ACCOUNT, first_id, write_id
 from tumira.core.loops import forever
 from tumira.delivery import follow_up
+from tumira.delivery.replies import store as reply_parts
 from tumira.delivery.store import binds, carriers, receipts
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store import waiting as places
@@ -31,8 +34,11 @@ from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Statement
 from tumira.pricing.actions import apply_due_prices
+from tumira.pricing.phone_numbers import NUMBERS_KEPT
 from tumira.pricing.store import list_countries
+from tumira.replies import store as replies
 from tumira.sending import batches
+from tumira.sending.lifecycle import TEXT_KEPT
 from tumira.sending.lookups import delete_old_idempotency_keys
 from tumira.uploads import checks as file_checks
 from tumira.uploads import kept_files
@@ -47,6 +53,7 @@ NUMBERS_PER_TURN_MAX: Final = 2_000
 SLOTS_PER_TURN_MAX: Final = 5_000
 AUDITS_PER_TURN_MAX: Final = 100
 RECEIPTS_PER_TURN_MAX: Final = 5_000
+REPLIES_PER_TURN_MAX: Final = 1_000
 # Of each carrier: one that sends receipts for messages that are not ours fills no disk.
 RECEIPTS_KEPT_MAX: Final = 20_000
 EXPIRED_PER_TURN_MAX: Final = 20 * follow_up.GROUP_MAX
@@ -184,6 +191,21 @@ async def _forget_uploads(connection: Connection) -> int:
     return forgotten + await kept_files.delete_old(connection, UPLOADS_PER_TURN_MAX)
 
 
+async def _erase_reply_texts(connection: Connection, count_max: int) -> int:
+    now = await clock.read_now(connection)
+    return await replies.erase_texts(connection, _first_id(now - TEXT_KEPT), count_max)
+
+
+async def _forget_replies(connection: Connection) -> int:
+    now = await clock.read_now(connection)
+    old = await replies.delete_old(connection, _first_id(now - NUMBERS_KEPT), REPLIES_PER_TURN_MAX)
+    return old + await reply_parts.delete_old(connection, REPLIES_PER_TURN_MAX)
+
+
+def _first_id(at: datetime) -> UUID:
+    return first_id(int(at.timestamp() * 1000))
+
+
 def _drop_weeks(name: str, kind: RetentionKind, weeks_kept: int) -> MultiStepTask:
     async def do(database: Database) -> int:
         return await retention.drop_old(database, kind, weeks_kept)
@@ -224,6 +246,8 @@ MAINTENANCE_TASKS: Final[Sequence[MaintenanceTask | MultiStepTask]] = (
     _drop_weeks("drop old tries of webhooks", RetentionKind.ATTEMPTS, ATTEMPT_WEEKS),
     _drop_weeks("drop old events", RetentionKind.EVENTS, EVENT_WEEKS),
     _some("erase texts", 600, batches.erase_texts, TEXTS_PER_TURN_MAX),
+    _some("erase texts of replies", 600, _erase_reply_texts, TEXTS_PER_TURN_MAX),
+    MaintenanceTask("forget old replies", 600, _forget_replies, more_at=REPLIES_PER_TURN_MAX),
     _some("forget resent batches", 3600, batches.delete_old_resent, TEXTS_PER_TURN_MAX),
     _some("cut old numbers", 60, retention.cut_old, NUMBERS_PER_TURN_MAX),
     MaintenanceTask("go on erasing numbers", 60, erase_number.go_on, more_at=1),

@@ -16,6 +16,7 @@ from msgspec import Struct
 from tumira.core.errors import RecipientCode
 
 RECIPIENTS_MAX: Final = 1000
+NOBODY: Final[Mapping[str, RecipientCode]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +127,13 @@ def _index_prices(destinations: Sequence[Destination], prices: Sequence[Price], 
     return index
 
 
-def sort_recipients(tariff: Tariff, channel: str, given: Sequence[str]) -> Sorted:
-    """Sort the numbers of a call into those that are sent to and those that are not, each number once."""
+def sort_recipients(
+    tariff: Tariff, channel: str, given: Sequence[str], barred: Mapping[str, RecipientCode] = NOBODY
+) -> Sorted:
+    """Sort the numbers of a call into those that are sent to and those that are not, each number once.
+
+    `barred` are numbers that this text may not go to, with the reason.
+    """
     texts: dict[str, str] = {}
     for text in given:
         texts.setdefault(text.strip(), text)
@@ -143,6 +149,8 @@ def sort_recipients(tariff: Tariff, channel: str, given: Sequence[str]) -> Sorte
             rejected.append(Rejected(text, RecipientCode.UNSUPPORTED_DESTINATION))
         elif (found := by_length.get(len(number))) is None or not mobile(code, every)(number):
             rejected.append(Rejected(text, RecipientCode.INVALID_NUMBER))
+        elif number in barred:
+            rejected.append(Rejected(text, barred[number]))
         else:
             accepted.append(Recipient(number, *found))
     return Sorted(accepted, rejected)

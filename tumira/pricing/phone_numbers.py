@@ -190,6 +190,8 @@ def explain(tariff: Tariff, number: str, code: RecipientCode) -> str:
     """Say why a completed number cannot be sent to, and how to correct it."""
     if code is RecipientCode.UNSUPPORTED_DESTINATION:
         return _("We do not send to this country.")
+    if code is RecipientCode.RECIPIENT_OPTED_OUT:
+        return _("This recipient has opted out of your messages.")
     shaped = tariff.shape.match(number)
     if shaped is None:
         return _explain_shape(number.removeprefix("+"))

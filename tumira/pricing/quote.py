@@ -1,13 +1,13 @@
 """The price of a send: who is accepted, at what cost, or why it is refused."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Final
 
 from msgspec import Struct
 
-from tumira.core.errors import Refusal, TooManyRecipients, TooManySegments
-from tumira.pricing.destinations import RECIPIENTS_MAX, Rejected, Tariff, sort_recipients
+from tumira.core.errors import RecipientCode, Refusal, TooManyRecipients, TooManySegments
+from tumira.pricing.destinations import NOBODY, RECIPIENTS_MAX, Rejected, Tariff, sort_recipients
 from tumira.pricing.segments import SEGMENTS_MAX, measure, ucs2_characters
 
 REFERENCE_MAX: Final = 64
@@ -50,8 +50,10 @@ class Quote(Struct, frozen=True):
     tariff_version: int
 
 
-def quote(tariff: Tariff, request: ValidRequest) -> Quote | Refusal:
-    """Price a send by this tariff, or refuse it."""
+def quote(
+    tariff: Tariff, request: ValidRequest, barred: Mapping[str, RecipientCode] = NOBODY
+) -> Quote | Refusal:
+    """Price a send by this tariff, or refuse it; `barred` are numbers that it may not go to."""
     if len(request.to) > RECIPIENTS_MAX:
         return TooManyRecipients(
             f"The call names {len(request.to)} numbers; split them over calls of at most {RECIPIENTS_MAX}.",
@@ -65,7 +67,7 @@ def quote(tariff: Tariff, request: ValidRequest) -> Quote | Refusal:
                 }
             ],
         )
-    recipients = sort_recipients(tariff, request.channel, request.to)
+    recipients = sort_recipients(tariff, request.channel, request.to, barred)
     size = measure(request.body)
     if size.segments > SEGMENTS_MAX:
         return _too_long(request.body)

@@ -136,3 +136,44 @@ async def _look(
         count_max=count_max,
     )
     return [SentMessage(*row) for row in rows]
+
+
+class SentText(Struct, frozen=True):
+    """What was sent to a number; the text is None once it is erased."""
+
+    id: MessageId
+    status: str
+    text: str | None
+
+
+SQL_LIST_TEXTS: Final = Statement("""
+SELECT m.id, m.status, coalesce(m.body, b.body) AS text
+  FROM messages m
+  JOIN batches b ON b.id = m.batch_id
+ WHERE m.id = ANY(%(ids)s::uuid[])
+   AND m.id BETWEEN %(low)s AND %(high)s
+   AND m.account_id = %(account_id)s
+   AND b.id = ANY(%(batch_ids)s::uuid[])
+   AND b.id BETWEEN %(batch_low)s AND %(batch_high)s
+ ORDER BY m.id DESC
+""")
+
+
+async def list_texts(
+    connection: Connection, account_id: AccountId, sent: Sequence[SentMessage]
+) -> Sequence[SentText]:
+    """Return the texts of an account's messages, newest first."""
+    if not sent:
+        return []
+    ids, batch_ids = [one.id for one in sent], [one.batch_id for one in sent]
+    rows = await SQL_LIST_TEXTS.rows(
+        connection,
+        account_id=account_id,
+        ids=ids,
+        low=min(ids),
+        high=max(ids),
+        batch_ids=batch_ids,
+        batch_low=min(batch_ids),
+        batch_high=max(batch_ids),
+    )
+    return [SentText(*row) for row in rows]

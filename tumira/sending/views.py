@@ -48,6 +48,14 @@ MessageIdText = Annotated[
         examples=["msg_01m7f57pxve9nv59tdr0352ckg"],
     ),
 ]
+ReplyIdText = Annotated[
+    str,
+    Meta(
+        pattern=f"^rpl_{ID_DIGITS}$",
+        description="The reply's id; ids sort by age.",
+        examples=["rpl_01m7f5bq3he4x9b0t2w6n8kzr5"],
+    ),
+]
 Number = Annotated[
     str,
     Meta(

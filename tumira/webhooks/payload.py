@@ -13,25 +13,31 @@ the same bytes, so a message is shown as it was when the event happened:
   row still has it.
 - Number, country, segments, cost, batch and reference never change. The text is never included.
 
+A reply is shown as it is stored. Its text is erased after a week; from then on its events have none.
+
 Of a completed batch only `refunded` can still grow, by a late receipt; the current value is sent.
 """
 
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any, Final, Generic, TypeVar
+from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct
 
 from tumira.core import money
-from tumira.core.ids import BATCH, MESSAGE, BatchId, write_id
-from tumira.events import EVENT_TYPES, Event
+from tumira.core.ids import BATCH, MESSAGE, REPLY, BatchId, read_id, write_id
+from tumira.events import EVENT_TYPES, REPLY_EVENTS, Event
+from tumira.replies.store import Reply
 from tumira.sending.batches import Batch, Message
 from tumira.sending.low_balance import LowBalance
 from tumira.sending.views import (
     BatchIdText,
     BatchSummary,
+    MessageIdText,
     MessageView,
+    ReplyIdText,
     Time,
     view_batch,
     write_time,
@@ -55,6 +61,31 @@ class MessageNews(MessageView, kw_only=True):
     reference: Annotated[
         str | None,
         Meta(description="The batch's label, as sent; null when none was given.", examples=["order-1042"]),
+    ]
+
+
+class ReplyNews(Struct):
+    """A reply of a recipient."""
+
+    reply_id: ReplyIdText
+    from_: Annotated[
+        str,
+        Meta(
+            description="Who sent it: a number in E.164, or as the carrier wrote it where that is unknown.",
+            examples=["+263771200001"],
+        ),
+    ] = msgspec.field(name="from")
+    to: Annotated[str, Meta(description="The number or short code that it was sent to.", examples=["33123"])]
+    text: Annotated[
+        str | None,
+        Meta(description="What it says; null once the text is erased.", examples=["Yes, I will be there."]),
+    ]
+    complete: Annotated[
+        bool, Meta(description="False if parts of a long reply never arrived.", examples=[True])
+    ]
+    received_at: Annotated[Time, Meta(description="When its last part arrived.")]
+    message_id: Annotated[
+        MessageIdText | None, Meta(description="The message that was last sent to this number.")
     ]
 
 
@@ -100,6 +131,10 @@ class BatchEvent(Payload[BatchSummary]):
     """Something happened to a batch."""
 
 
+class ReplyEvent(Payload[ReplyNews]):
+    """A recipient replied."""
+
+
 class BalanceEvent(Payload[LowBalance]):
     """Something happened to the balance."""
 
@@ -110,6 +145,7 @@ class WebhookTestEvent(Payload[WebhookTest]):
 
 _OTHERS: Final[Mapping[str, type[Payload[Any]]]] = {
     "batch.completed": BatchEvent,
+    **dict.fromkeys(REPLY_EVENTS, ReplyEvent),
     "balance.low": BalanceEvent,
     "webhook.test": WebhookTestEvent,
 }
@@ -129,12 +165,25 @@ def _write_batch_id(batch_id: BatchId) -> str:
     return write_id(BATCH, batch_id)
 
 
-def write_payload(event: Event, message: Message | None, batch: Batch | None) -> bytes:
+def reply_of(event: Event) -> UUID | None:
+    """Return the reply that an event tells of."""
+    if event.type not in REPLY_EVENTS:
+        return None
+    return read_id(REPLY, msgspec.json.decode(event.data or "{}", type=_ReplyName).reply_id)
+
+
+class _ReplyName(Struct):
+    reply_id: str = ""
+
+
+def write_payload(
+    event: Event, message: Message | None, batch: Batch | None, reply: Reply | None = None
+) -> bytes:
     """Write what an event says, the same bytes whenever it is asked.
 
-    An event of a message needs the message and its batch, one of a batch the batch, any other neither.
+    An event of a message needs the message and its batch, one of a batch the batch, one of a reply the reply.
     """
-    data: MessageNews | BatchSummary | Raw
+    data: MessageNews | BatchSummary | ReplyNews | Raw
     if event.type.startswith(_MESSAGE_PREFIX):
         assert message is not None
         assert batch is not None
@@ -143,6 +192,9 @@ def write_payload(event: Event, message: Message | None, batch: Batch | None) ->
         assert batch is not None
         data = view_batch(batch)
         data.status = "completed"
+    elif event.type in REPLY_EVENTS:
+        assert reply is not None
+        data = _reply_news(reply)
     else:
         assert event.data is not None
         data = Raw(event.data)
@@ -166,6 +218,18 @@ def _news(event: Event, message: Message, batch: Batch) -> MessageNews:
         refunded_at=write_time(refunded_at) if shows_refund and refunded_at is not None else UNSET,
         batch_id=_write_batch_id(batch.id),
         reference=batch.reference,
+    )
+
+
+def _reply_news(reply: Reply) -> ReplyNews:
+    return ReplyNews(
+        reply_id=write_id(REPLY, reply.id),
+        from_=reply.number,
+        to=reply.destination,
+        text=reply.text,
+        complete=reply.is_complete,
+        received_at=write_time(reply.received_at),
+        message_id=None if reply.message_id is None else write_id(MESSAGE, reply.message_id),
     )
 
 

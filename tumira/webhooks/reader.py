@@ -11,10 +11,11 @@ from tumira import events
 from tumira.core.ids import EVENT, EventId, write_id
 from tumira.events import Event, is_subscribed
 from tumira.postgres.connection import Connection
+from tumira.replies import store as replies
 from tumira.sending import batches
 from tumira.webhooks import retries
 from tumira.webhooks.endpoints import Endpoint
-from tumira.webhooks.payload import write_payload
+from tumira.webhooks.payload import reply_of, write_payload
 from tumira.webhooks.retries import Replay
 
 PAGE: Final = 200
@@ -180,12 +181,19 @@ async def _write_bodies(connection: Connection, pending: Sequence[PendingEvent])
     batch_ids = {one.event.batch_id for one in pending if one.event.batch_id is not None}
     messages = await batches.list_named_messages(connection, list(message_ids))
     their_batches = await batches.list_named(connection, list(batch_ids))
+    reply_ids = {one.event.id: reply_id for one in pending if (reply_id := reply_of(one.event)) is not None}
+    their_replies = await replies.list_named(connection, list(reply_ids.values()))
     for one in pending:
         event = one.event
         message = None if event.message_id is None else messages.get(event.message_id)
         batch = None if event.batch_id is None else their_batches.get(event.batch_id)
-        if (event.message_id and message is None) or (event.batch_id and batch is None):
+        reply = their_replies.get(reply_ids[event.id]) if event.id in reply_ids else None
+        if (
+            (event.message_id and message is None)
+            or (event.batch_id and batch is None)
+            or (event.id in reply_ids and reply is None)
+        ):
             _log.error("event without its message or batch", event=write_id(EVENT, event.id))
         else:
-            one.body = write_payload(event, message, batch)
+            one.body = write_payload(event, message, batch, reply)
     return [one for one in pending if one.body]

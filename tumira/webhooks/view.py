@@ -10,13 +10,14 @@ from tumira import events
 from tumira.core.ids import EVENT, AccountId, EndpointId, EventId, first_id, made_at_ms, write_id
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
+from tumira.replies import store as replies
 from tumira.sending import batches
 from tumira.webhooks import attempts, retries
 from tumira.webhooks import url as webhook_url
 from tumira.webhooks.attempts import Attempt
 from tumira.webhooks.endpoints import Endpoint
 from tumira.webhooks.manage import OVERLAP
-from tumira.webhooks.payload import write_payload
+from tumira.webhooks.payload import reply_of, write_payload
 from tumira.webhooks.retries import Backlog
 from tumira.webhooks.signature import sign
 
@@ -93,9 +94,13 @@ async def _write_body(connection: Connection, account_id: AccountId, event_id: E
         message = await batches.find_message(connection, account_id, event.message_id)
     if event.batch_id is not None:
         batch = await batches.find(connection, account_id, event.batch_id)
+    reply_id = reply_of(event)
+    reply = None if reply_id is None else await replies.find(connection, account_id, reply_id)
     if (event.message_id and message is None) or (event.batch_id and batch is None):
         return None
-    return write_payload(event, message, batch)
+    if reply_id is not None and reply is None:
+        return None
+    return write_payload(event, message, batch, reply)
 
 
 def _write_request(endpoint: Endpoint, attempt: Attempt, body: bytes) -> SentRequest:

@@ -9,6 +9,7 @@ from ssl import SSLContext
 from typing import NamedTuple
 
 from tumira.delivery.receipt_rules import Receipt
+from tumira.delivery.replies.parts import ReplyPart
 from tumira.delivery.smpp.session import SessionListener
 
 WAIT_S = 20
@@ -101,6 +102,7 @@ class RecordingListener(SessionListener):
         self.answers: list[tuple[object, int, str]] = []
         self.overdue: list[object] = []
         self.receipts: list[Receipt] = []
+        self.replies: list[ReplyPart] = []
         self.tokens: list[object] = []
         self.lots = 0
         self.ends: list[tuple[Sequence[object], str]] = []
@@ -119,6 +121,11 @@ class RecordingListener(SessionListener):
         self.tokens.append(token)
         self._changed.set()
 
+    def replied(self, part: ReplyPart, token: object) -> None:
+        self.replies.append(part)
+        self.tokens.append(token)
+        self._changed.set()
+
     def settled(self) -> None:
         self.lots += 1
         self._changed.set()
@@ -127,12 +134,15 @@ class RecordingListener(SessionListener):
         self.ends.append((unanswered, problem))
         self._changed.set()
 
-    async def wait(self, *, answers: int = 0, overdue: int = 0, receipts: int = 0, ends: int = 0) -> None:
+    async def wait(
+        self, *, answers: int = 0, overdue: int = 0, receipts: int = 0, replies: int = 0, ends: int = 0
+    ) -> None:
         async with asyncio.timeout(WAIT_S):
             while (
                 len(self.answers) < answers
                 or len(self.overdue) < overdue
                 or len(self.receipts) < receipts
+                or len(self.replies) < replies
                 or len(self.ends) < ends
             ):
                 self._changed.clear()

@@ -261,4 +261,6 @@ RECIPIENT_CODES: Final[Mapping[RecipientCode, str]] = {
     RecipientCode.UNSUPPORTED_DESTINATION: "The number's country has no active price.",
     RecipientCode.INVALID_NUMBER: "Not a mobile number in international form: send `+263771200001`, not "
     "`0771200001` or `263771200001`. Landlines are not sent to.",
+    RecipientCode.RECIPIENT_OPTED_OUT: "The recipient has opted out of your messages, by replying STOP or on "
+    "your page of opt-outs. One-time codes are still sent, unless the operator decided otherwise.",
 }

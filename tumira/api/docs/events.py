@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from tumira.api.docs.examples import ACCEPTED_AT, BATCH, DELIVERED
-from tumira.core.ids import EVENT, AccountId, EventId, new_id, read_id
-from tumira.events import EVENT_TYPES, MEANINGS, Event
+from tumira.core.ids import EVENT, REPLY, AccountId, EventId, ReplyId, new_id, read_id
+from tumira.events import EVENT_TYPES, MEANINGS, REPLY_EVENTS, Event
+from tumira.replies.store import Reply
 from tumira.sending.batches import Message
 from tumira.sending.lifecycle import RECEIPT_WAIT, VALIDITY
 from tumira.sending.low_balance import low_balance_data
@@ -37,6 +38,9 @@ SUMMARIES: Final[Mapping[str, str]] = {
     "message.unconfirmed": "A message stayed unconfirmed",
     "message.refunded": "A message was refunded",
     "batch.completed": "A batch was completed",
+    "reply.received": "A recipient replied",
+    "recipient.opted_out": "A recipient opted out",
+    "recipient.opted_in": "A recipient opted in again",
     "balance.low": "The balance is low",
     "webhook.test": "A test of the endpoint",
 }
@@ -58,11 +62,11 @@ def example_body(type_: str) -> bytes:
         at=_at(type_),
         data=_DATA.get(type_),
     )
-    return write_payload(event, _message(type_), BATCH)
+    return write_payload(event, _message(type_), BATCH, replace(_REPLY, text=_REPLIES.get(type_)))
 
 
 def _at(type_: str) -> datetime:
-    at = _TIMES.get(type_, DELIVERED.delivered_at)
+    at = _REPLY.received_at if type_ in REPLY_EVENTS else _TIMES.get(type_, DELIVERED.delivered_at)
     assert at is not None
     return at
 
@@ -91,6 +95,24 @@ _OUTCOMES: Final[Mapping[str, tuple[str, str | None]]] = {
     "message.failed": ("failed", "NO_ROUTE"),
     "message.unconfirmed": ("unconfirmed", None),
 }
+_REPLIES: Final = {
+    "reply.received": "Yes, I will be there.",
+    "recipient.opted_out": "STOP",
+    "recipient.opted_in": "Start",
+}
+_REPLY: Final = Reply(
+    id=ReplyId(read_id(REPLY, "rpl_01m7f5bq3he4x9b0t2w6n8kzr5") or new_id(0)),
+    account_id=None,
+    carrier_id=0,
+    number=DELIVERED.recipient,
+    destination="33123",
+    text=None,
+    parts=1,
+    total=1,
+    message_id=DELIVERED.id,
+    meaning=None,
+    received_at=ACCEPTED_AT + timedelta(minutes=12),
+)
 _DATA: Final = {
     "balance.low": low_balance_data(Decimal("0.9600"), Decimal("1.0000")),
     "webhook.test": webhook_test_data(),

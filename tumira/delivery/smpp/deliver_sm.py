@@ -1,8 +1,10 @@
-"""Delivery receipts in deliver_sm and data_sm."""
+"""Delivery receipts and replies in deliver_sm and data_sm."""
 
 from typing import Final
 
 from tumira.delivery.receipt_rules import TEXT_MAX, ParsedText, Receipt, digits, parse_text, without_quote
+from tumira.delivery.replies.parts import ADDRESS_MAX, ReplyPart
+from tumira.delivery.smpp.encoding import split_segment
 from tumira.delivery.smpp.pdu import (
     MESSAGE_STATE,
     NETWORK_ERROR_CODE,
@@ -19,6 +21,7 @@ _INTERMEDIATE: Final = 0x20
 _UDH: Final = 0x40
 _UCS_2: Final = 8
 _NETWORK_ERROR_OCTETS: Final = 3
+_PARTS_MAX: Final = 255
 
 _STATES: Final = (
     "SCHEDLD",
@@ -55,6 +58,29 @@ def read_receipt(message: ShortMessage) -> Receipt | None:
     return Receipt(
         reference, digits(message.source), state or "UNKNOWN", error, without_quote(text)[:TEXT_MAX]
     )
+
+
+def read_reply(message: ShortMessage) -> ReplyPart | None:
+    """Return what a person sent; None for the acknowledgements of other kinds."""
+    if message.esm_class & _KIND != _PLAIN:
+        return None
+    place, payload = split_segment(message.esm_class, message.text, message.tlvs)
+    reference, total, part = place or (0, 1, 1)
+    if not 1 <= part <= total <= _PARTS_MAX:
+        reference, total, part = 0, 1, 1
+    return ReplyPart(
+        _address(message.source),
+        _address(message.destination),
+        message.data_coding,
+        payload,
+        reference if total > 1 else 0,
+        total,
+        part,
+    )
+
+
+def _address(text: str) -> str:
+    return text.replace("\0", "").strip()[:ADDRESS_MAX]
 
 
 def _is_unmarked_receipt(message: ShortMessage, parsed: ParsedText | None) -> bool:

@@ -5,6 +5,7 @@ UCS-2, which is UTF-16 with the high octet first (data_coding 8). Segments of a 
 data header that joins them on the handset (3GPP TS 23.040, section 9.2.3.24.1).
 """
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from tumira.pricing.segments import BASIC, EXTENSION, Encoding, measure, parts
@@ -41,6 +42,10 @@ _FROM_EXTENSION: Final = {
 _JOIN_8: Final = 0x00
 _JOIN_16: Final = 0x08
 _JOIN_OCTETS: Final = {_JOIN_8: 3, _JOIN_16: 4}
+
+_SAR_REFERENCE: Final = 0x020C
+_SAR_TOTAL: Final = 0x020E
+_SAR_NUMBER: Final = 0x020F
 
 
 class EncodedText(NamedTuple):
@@ -94,6 +99,18 @@ def _from_septets(payload: bytes) -> str:
 
 def _from_basic(payload: bytes) -> str:
     return payload.decode("latin-1").translate(_FROM_BASIC)
+
+
+def split_segment(
+    esm_class: int, payload: bytes, tlvs: Mapping[int, bytes]
+) -> tuple[SegmentPlace | None, bytes]:
+    """Return the place of a segment, by its header or by its optional parameters, and its text."""
+    place, text = split_udh(esm_class, payload)
+    if place is None and tlvs:
+        values = [tlvs.get(tag) for tag in (_SAR_REFERENCE, _SAR_TOTAL, _SAR_NUMBER)]
+        if all(values):
+            place = SegmentPlace(*(int.from_bytes(value or b"") for value in values))
+    return place, text
 
 
 def split_udh(esm_class: int, payload: bytes) -> tuple[SegmentPlace | None, bytes]:

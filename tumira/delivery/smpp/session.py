@@ -15,9 +15,10 @@ from typing import Final, cast
 from tumira.delivery import responses as answers
 from tumira.delivery.carrier_url import CarrierSettings
 from tumira.delivery.receipt_rules import Receipt
+from tumira.delivery.replies.parts import ReplyPart
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS, Peer, SmppTimeouts
-from tumira.delivery.smpp.deliver_sm import read_receipt
+from tumira.delivery.smpp.deliver_sm import read_receipt, read_reply
 from tumira.delivery.smpp.pdu import (
     RESPONSE,
     SEQUENCE_MAX,
@@ -61,6 +62,9 @@ class SessionListener:
 
     def received(self, receipt: Receipt, token: object) -> None:
         """Take a receipt; its token is for `SmppSession.acknowledge`, once the receipt is on disk."""
+
+    def replied(self, part: ReplyPart, token: object) -> None:
+        """Take a reply of a person, or a part of it; acknowledged like a receipt."""
 
     def settled(self) -> None:
         """Continue after a group of the calls above."""
@@ -307,18 +311,24 @@ class SmppSession(Peer):
     def _take_delivery(self, command: int, sequence: int, body: bytes) -> None:
         response = command | RESPONSE
         try:
-            receipt = read_receipt(self._readers[command](body))
+            message = self._readers[command](body)
+            receipt = read_receipt(message)
+            reply = read_reply(message) if receipt is None else None
         except BrokenError:
             # Delivered again, it would be no better, and ending the session would only repeat it.
             self.send(write(response, sequence, b"\0", CommandStatus.RX_P_APPN))
             return
-        if receipt is None:
+        if receipt is None and reply is None:
             self.send(write(response, sequence, b"\0"))
         elif self._unacknowledged >= _UNACKNOWLEDGED_MAX:
             self.send(write(response, sequence, b"\0", CommandStatus.RX_T_APPN))
         else:
             self._unacknowledged += 1
-            self._listener.received(receipt, write(response, sequence, b"\0"))
+            token = write(response, sequence, b"\0")
+            if receipt is not None:
+                self._listener.received(receipt, token)
+            elif reply is not None:
+                self._listener.replied(reply, token)
 
     def _take_rare(self, pdu: Pdu) -> None:
         command, status, sequence, _ = pdu

@@ -226,6 +226,30 @@ SELECT i.account_id, i.key, i.batch_id
 )
 
 
+REPLY_CHECKS: Final = (
+    Check(
+        "opt_out",
+        mark("Every account with opt-outs is marked, so that each of its sends looks for them."),
+        Statement("""
+SELECT DISTINCT o.account_id
+  FROM opt_outs o
+  JOIN accounts a ON a.id = o.account_id
+ WHERE NOT a.has_opt_outs
+"""),
+    ),
+    Check(
+        "reply",
+        mark("Every part of a reply that was joined belongs to a stored reply of the same carrier."),
+        Statement("""
+SELECT p.id AS part_id, p.reply_id
+  FROM reply_parts p
+  LEFT JOIN replies r ON r.id = p.reply_id
+ WHERE p.reply_id IS NOT NULL
+   AND r.carrier_id IS DISTINCT FROM p.carrier_id
+"""),
+    ),
+)
+
 EVENT_CHECKS: Final = (
     # An account's first events may be gone with their week; those that are left end at the counter. Numbers
     # are given under a lock and ids by a clock: at the border one may have gone whose forerunner is kept. So
@@ -325,6 +349,7 @@ CHECKS: Final = (
     HAND_OVER_CHECK,
     *EVENT_CHECKS,
     IDEMPOTENCY_CHECK,
+    *REPLY_CHECKS,
     *TOP_UP_CHECKS,
     MONEY_BY_DAY_CHECK,
 )

@@ -13,6 +13,7 @@ from uuid import UUID
 from tumira.accounts import store as accounts
 from tumira.core.ids import AccountId, EndpointId, MessageId, first_id, made_at_ms
 from tumira.delivery.match_receipts import REACH
+from tumira.delivery.replies import store as reply_parts
 from tumira.delivery.store import settlement
 from tumira.delivery.store.settlement import LockedMessage
 from tumira.identity.store import operators
@@ -21,6 +22,7 @@ from tumira.operations.erasure.requests import Erasure, StepResult
 from tumira.operations.erasure.store import LOWEST
 from tumira.postgres.connection import Connection
 from tumira.pricing.phone_numbers import Subject
+from tumira.replies import store as replies
 from tumira.sending import lifecycle
 from tumira.uploads import kept_files
 
@@ -40,11 +42,22 @@ class Stage(StrEnum):
     ANSWERS = "answers"
     PROOFS = "proofs"
     RECEIPTS = "receipts"
+    # Texts that the number's owner sent; `replies` are answers of the API.
+    RECEIVED = "received"
     PAUSE = "pause"
 
 
 # Names of the other counts, as they are shown.
-OTHERS: Final = ("texts", "file_rows", "bad_file_rows", "replies", "webhook_answers", "proofs", "receipts")
+OTHERS: Final = (
+    "texts",
+    "file_rows",
+    "bad_file_rows",
+    "replies",
+    "webhook_answers",
+    "proofs",
+    "receipts",
+    "received",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +219,19 @@ async def _receipts(connection: Connection, walk: Walk) -> StepResult:
     )
 
 
+async def _received(connection: Connection, walk: Walk) -> StepResult:
+    subject = walk.subject
+    erased = await replies.erase_number(connection, subject.number, subject.pseudonym, walk.until, ROWS_MAX)
+    digits = subject.number.removeprefix("+")
+    spellings = [subject.number, digits, f"00{digits}", f"0{subject.national}", subject.national]
+    await reply_parts.delete_of_number(connection, spellings, walk.erasure.at)
+    return StepResult(
+        place=["more"] if len(erased) == ROWS_MAX else None,
+        others={"received": len(erased)},
+        accounts=frozenset(account_id for account_id in erased if account_id is not None),
+    )
+
+
 STEPS: Final[Mapping[Stage, Callable[[Connection, Walk], Awaitable[StepResult]]]] = {
     Stage.MESSAGES: _messages,
     Stage.FILES: _files,
@@ -214,4 +240,5 @@ STEPS: Final[Mapping[Stage, Callable[[Connection, Walk], Awaitable[StepResult]]]
     Stage.ANSWERS: _answers,
     Stage.PROOFS: _proofs,
     Stage.RECEIPTS: _receipts,
+    Stage.RECEIVED: _received,
 }

@@ -1,0 +1,1 @@
+"""Replies and opt-outs."""
