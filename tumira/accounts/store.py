@@ -40,6 +40,8 @@ class LockedAccount(Struct):
     low_balance: Decimal
     # Whether texts that are refused may be kept for the operator to look at.
     review_consent: bool
+    # Whether recipients may have opted out of its messages.
+    has_opt_outs: bool
     # Whether a send took the balance below that, while we held it.
     fell_low: bool = False
 
@@ -48,7 +50,7 @@ class LockedAccount(Struct):
 LOCKED: Final = """
 call_times, call_counts, id, balance, rate_limit, daily_limit, call_limit, spent_on, spent_today,
 unbilled_today, weight, (suspended_at IS NOT NULL OR closed_at IS NOT NULL) AS suspended, low_balance,
-review_consent
+review_consent, has_opt_outs
 """
 
 SQL_HOLD: Final = Statement(f"""

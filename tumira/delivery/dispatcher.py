@@ -7,7 +7,9 @@ from typing import Final
 from uuid import UUID
 
 import structlog
+from msgspec import structs
 
+from tumira.content.passcodes import is_passcode
 from tumira.core import metrics
 from tumira.core.loops import log_failure
 from tumira.delivery.clocks import Clocks
@@ -19,6 +21,7 @@ from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest, PastAttemp
 from tumira.postgres.connection import Connection
 from tumira.postgres.pinned_connection import PinnedConnection
 from tumira.postgres.pool import IN_KEY_ORDER, Database
+from tumira.replies import opt_outs
 
 LOOK_S: Final = 0.25
 # A claim costs nearly the same for one message as for many. When nothing more waits, those that arrive within
@@ -194,6 +197,8 @@ class Dispatcher:
             return 0
         again = [one.id for one in claimed if one.again]
         past = await queue.read_past_attempts(connection, again) if again else {}
+        if any(one.opted_out for one in claimed):
+            claimed = await _spare_passcodes(connection, claimed)
         self._unsure = claimed, past
         await self._line.commit()
         self._unsure = None
@@ -243,3 +248,15 @@ class Dispatcher:
             more[SMALL] or found[SMALL] >= total.small,
             more[BULK] or found[BULK] >= total.left_for_bulk(found[SMALL]),
         )
+
+
+async def _spare_passcodes(
+    connection: Connection, claimed: Sequence[ClaimedMessage]
+) -> Sequence[ClaimedMessage]:
+    """Let one-time codes through to recipients who have opted out, unless the operator covers them too."""
+    if (await opt_outs.get_settings(connection)).covers_passcodes:
+        return claimed
+    return [
+        structs.replace(one, opted_out=False) if one.opted_out and is_passcode(one.body) else one
+        for one in claimed
+    ]

@@ -33,13 +33,15 @@ class Reported(Struct, frozen=True, gc=False):
 
 
 class CarrierRefused(Struct, frozen=True):
-    """A carrier refused a message permanently, or it expired before it was submitted."""
+    """A carrier refused a message permanently, or it may not be submitted any more."""
 
     message_id: MessageId
     reason: str
     status: str = "failed"
     # It was in doubt before, so the carrier may have it all the same.
     doubted: bool = False
+    # No carrier was asked, so no carrier's rule keeps the money.
+    is_untried: bool = False
 
 
 class RetryLater(Struct, frozen=True):

@@ -197,6 +197,10 @@ class Sender(Bind):
         for submission in submissions:
             submission.touched_at = self._loop.time()
             self.claimed[submission.claimed.id] = submission
+            if submission.refusal is not None:
+                submission.todo.clear()
+                self._close_if_done(submission)
+                continue
             if not submission.todo:
                 # All of its segments were taken in earlier tries, as was learnt only now.
                 self._close(submission)

@@ -255,10 +255,9 @@ class Consequences:
         if refused.doubted:
             self._move(change, "unconfirmed", None)
             return
-        if refused.status == "expired":
-            # No carrier had it, so no carrier's rule keeps the money.
+        if refused.is_untried:
             change.status = "queued"
-            self._move(change, "expired", refused.reason, REFUND_ALL)
+            self._move(change, refused.status, refused.reason, REFUND_ALL)
             return
         self._move(change, refused.status, refused.reason)
 

@@ -17,6 +17,9 @@ from tumira.delivery.store.waiting import QueueEntry
 
 REFERENCES_MAX: Final = 20_000
 
+# The recipient has opted out.
+BLOCKED: Final = "RECIPIENT_BLOCKED"
+
 _REFERENCES: Final = 256
 
 
@@ -60,7 +63,7 @@ class Submission:
         # When it was last queued, submitted or answered, by the clock of the event loop.
         self.touched_at = 0.0
         # Why a segment was refused for good, or for the time being.
-        self.refusal: str | None = None
+        self.refusal: str | None = BLOCKED if claimed.opted_out else None
         self.retry: tuple[int, str] | None = None
         self.in_line = False
         self.closed = False
@@ -140,9 +143,16 @@ def final_outcome(submission: Submission, carrier: Carrier, doubt: str) -> Outco
     """Return the outcome of the submission; None when all segments were taken and recorded one by one."""
     claimed = submission.claimed
     if submission.refusal == "QUEUE_EXPIRED":
-        return CarrierRefused(claimed.id, submission.refusal, "expired", doubted=submission.attempt > 0)
+        return CarrierRefused(
+            claimed.id, submission.refusal, "expired", doubted=submission.attempt > 0, is_untried=True
+        )
     if submission.refusal is not None:
-        return CarrierRefused(claimed.id, submission.refusal, doubted=submission.attempt > 0)
+        return CarrierRefused(
+            claimed.id,
+            submission.refusal,
+            doubted=submission.attempt > 0,
+            is_untried=claimed.opted_out and not submission.taken,
+        )
     if submission.overdue:
         return LeftInDoubt(claimed.id, carrier.id, carrier.settings.doubt_wait_s, doubt)
     if submission.retry is not None:

@@ -9,12 +9,13 @@ from tumira.content import template_store
 from tumira.content.templates import Policy
 from tumira.core.ids import AccountId, KeyId
 from tumira.postgres.connection import Connection
-from tumira.pricing.destinations import Tariff
+from tumira.pricing.destinations import RECIPIENTS_MAX, Tariff
 from tumira.pricing.store import get_tariff
+from tumira.replies import opt_outs
 from tumira.sending import lookups
 from tumira.sending.decide import Decider
 from tumira.sending.lookups import CallFacts, GroupFacts
-from tumira.sending.types import Call, Decision, Render
+from tumira.sending.types import Call, Decision, Render, Send
 
 
 class Rules:
@@ -76,7 +77,14 @@ async def _admit(
 ) -> Sequence[Decision]:
     tariff = await rules.tariff(connection, facts.tariff_version)
     policy = await rules.policy(connection, facts.policy_version)
-    decider = Decider(held, facts, tariff, policy, render)
+    asked = [
+        (call.account_id, number.strip())
+        for call, _ in group
+        if held[call.account_id].has_opt_outs and isinstance(call.send, Send)
+        for number in call.send.request.to[:RECIPIENTS_MAX]
+    ]
+    opted_out = await opt_outs.find(connection, asked)
+    decider = Decider(held, facts, tariff, policy, render, opted_out)
     decisions = [decider.decide(call, known) for call, known in group]
     await decider.charges.write(connection)
     if decider.content_refusals:

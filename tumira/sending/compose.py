@@ -19,17 +19,19 @@ from tumira.core.errors import (
     AccountSuspended,
     FieldCode,
     InsufficientBalance,
+    RecipientCode,
     Refusal,
     TooManyRecipients,
     ValidationFailed,
 )
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import Database
-from tumira.pricing.destinations import RECIPIENTS_MAX, Recipient, Sorted, Tariff, sort_recipients
+from tumira.pricing.destinations import NOBODY, RECIPIENTS_MAX, Recipient, Sorted, Tariff, sort_recipients
 from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.phone_numbers import CHANNEL, Entry, country_of, explain, read_recipients, suggest
 from tumira.pricing.quote import REFERENCE_MAX, Quote, ValidRequest, quote
 from tumira.pricing.store import get_tariff
+from tumira.replies import opt_outs
 from tumira.sending.batcher import Batcher
 from tumira.sending.types import Answered, Call, IdempotencyKey, InvalidSend, Priced, Refused, Send
 
@@ -60,6 +62,8 @@ class Review(Struct, frozen=True):
     refusals: Sequence[Refusal]
     # The country of the account's own number, for which local numbers are completed.
     country: str | None
+    # Recipients that may not get this text, with the reason.
+    barred: Mapping[str, RecipientCode] = NOBODY
 
     @property
     def rejected(self) -> Sequence[LeftOut]:
@@ -82,7 +86,7 @@ class Review(Struct, frozen=True):
     @property
     def _sorted(self) -> Sorted:
         numbers = [] if len(self.entries) > RECIPIENTS_MAX else [entry.number for entry in self.entries]
-        return sort_recipients(self.tariff, CHANNEL, numbers)
+        return sort_recipients(self.tariff, CHANNEL, numbers, self.barred)
 
 
 async def review(
@@ -116,9 +120,13 @@ async def examine(database: Database, account_id: AccountId, draft: Draft) -> Re
     country = country_of(tariff, account.phone)
     # In a thread: the largest form takes 50 ms.
     entries = await asyncio.to_thread(read_recipients, tariff, draft.recipients, country)
+    numbers = [entry.number for entry in entries[:RECIPIENTS_MAX]]
+    async with database.connection() as connection:
+        opted_out = await opt_outs.find_among(connection, account_id, numbers)
+    barred = opted_out.bar(account_id, draft.message)
     faults = _faults(entries, draft)
     refusals: list[Refusal] = []
-    priced = quote(tariff, _request(entries, draft))
+    priced = quote(tariff, _request(entries, draft), barred)
     if isinstance(priced, TooManyRecipients):
         refusals.append(priced)
     # Checked separately, so that a fault of the recipients does not hide one of the text.
@@ -132,7 +140,7 @@ async def examine(database: Database, account_id: AccountId, draft: Draft) -> Re
         faults.append(_fault("to", FieldCode.INVALID_VALUE))
     if faults:
         refusals.append(ValidationFailed(details=faults))
-    return Review(tariff, entries, priced if isinstance(priced, Quote) else None, refusals, country)
+    return Review(tariff, entries, priced if isinstance(priced, Quote) else None, refusals, country, barred)
 
 
 def _faults(entries: Sequence[Entry], draft: Draft) -> list[Mapping[str, str]]:

@@ -23,6 +23,7 @@ from tumira.core.errors import (
 from tumira.core.ids import AccountId
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.quote import ValidRequest, quote, unbilled_octets
+from tumira.replies.opt_outs import OptedOut
 from tumira.sending import fairness
 from tumira.sending.charge import Charges
 from tumira.sending.limits import over_balance, over_limit, over_unbilled_limit
@@ -56,12 +57,14 @@ class Decider:
         tariff: Tariff,
         policy: Policy,
         render: Render,
+        opted_out: OptedOut,
     ) -> None:
         self._held = held
         self._facts = facts
         self._tariff = tariff
         self._policy = policy
         self._render = render
+        self._opted_out = opted_out
         self._answers: dict[tuple[AccountId, str], tuple[bytes, bytes]] = {}
         self.charges: Final = Charges(facts)
         self.content_refusals: Final[list[NewRefusal]] = []
@@ -103,7 +106,7 @@ class Decider:
                 return replay(quota, send.idempotency, *earlier)
         if isinstance(send, InvalidSend):
             return send.refusal
-        priced = quote(self._tariff, send.request)
+        priced = quote(self._tariff, send.request, self._opted_out.bar(account.id, send.request.body))
         if isinstance(priced, Refusal):
             return priced
         verdict = send.verdict or classify(send.request.body)

@@ -23,6 +23,7 @@ from tumira.core.translation import _, mark
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.pricing.store import get_tariff
+from tumira.replies import opt_outs
 from tumira.uploads import check_rows, chunks
 from tumira.uploads import checks as file_checks
 from tumira.uploads import store as uploads
@@ -140,6 +141,7 @@ class FileChecker:
         async with self._database.connection() as connection:
             tariff = await get_tariff(connection)
             policy = await template_store.get_policy(connection)
+            opted_out = await opt_outs.find_all(connection, account_id)
         return Task(
             upload_id=UploadId(new_id(time.time_ns() // 1_000_000)),
             account_id=account_id,
@@ -149,6 +151,7 @@ class FileChecker:
             prices=tariff.prices,
             policy_version=policy.version,
             templates=policy.of_account(account_id),
+            opted_out=opted_out,
         )
 
     async def _await(

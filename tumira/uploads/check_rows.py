@@ -23,9 +23,10 @@ from tumira.content.check import check_text, is_near_line
 from tumira.content.classifier import classify
 from tumira.content.templates import Policy, TemplateVerdict
 from tumira.content.verdict import Label
-from tumira.core.errors import Refusal
+from tumira.core.errors import RecipientCode, Refusal
 from tumira.core.ids import AccountId, UploadId
 from tumira.pricing.destinations import Destination, Price, Tariff
+from tumira.replies.opt_outs import OptedOut
 from tumira.uploads.chunks import CHUNK_MAX, Chunk
 from tumira.uploads.csv_file import CsvError, CsvFile, read_csv
 from tumira.uploads.rows import Checked, Good, MessageError, RowFault, check
@@ -64,6 +65,7 @@ class Task(Struct, frozen=True):
     prices: Sequence[Price]
     policy_version: int
     templates: Sequence[tuple[AccountId | None, TemplateVerdict, str]]
+    opted_out: OptedOut
 
 
 class Progress(Struct, frozen=True, tag=True):
@@ -119,11 +121,15 @@ def check_rows(task: Task, progress: Callable[[int, int], None]) -> Iterator[Fin
     wanted = task.wanted
     screening = _Screening(Policy(task.policy_version, task.templates), task.account_id)
     tariff = Tariff(task.tariff_version, task.destinations, task.prices)
+
+    def bar(number: str, text: str) -> RecipientCode | None:
+        return task.opted_out.bar_one(task.account_id, number, text)
+
     try:
         file = read_csv(wanted.data)
         rows = len(file.rows)
         checked = check(
-            tariff, file, wanted.message, wanted.country, screening, lambda done: progress(rows, done)
+            tariff, file, wanted.message, wanted.country, screening, lambda done: progress(rows, done), bar
         )
     except CsvError as error:
         yield BadFile(str(error))

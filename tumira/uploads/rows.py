@@ -42,8 +42,9 @@ class RowCode(StrEnum):
     TOO_MANY_SEGMENTS = "TOO_MANY_SEGMENTS"
     CONTENT_REJECTED = "CONTENT_REJECTED"
     DUPLICATE = "DUPLICATE"
-    # Found after the check, when templates had changed.
+    # Found after the check, when templates had changed or the recipient had opted out.
     NO_LONGER_ALLOWED = "NO_LONGER_ALLOWED"
+    RECIPIENT_OPTED_OUT = "RECIPIENT_OPTED_OUT"
 
 
 class MessageError(ValueError):
@@ -94,12 +95,13 @@ def check(
     country: str | None,
     screen: Callable[[str], Refusal | None],
     passed: Callable[[int], None],
+    bar: Callable[[str, str], RecipientCode | None] = lambda _number, _text: None,
 ) -> Checked:
     """Give every row of a file its verdict; numbers without a country code are those of `country`.
 
     A MessageError says what is wrong with the message, whatever the rows hold. `screen` checks each text
     once, and `passed` gets the count of checked rows before each row; either may end the check by raising
-    something.
+    something. `bar` says why a number may not get a text.
     """
     form = _read_form(message, file.columns)
     numbers = [_read_number(tariff, country, _cell(row, file.number_column)) for row in file.rows]
@@ -120,6 +122,9 @@ def check(
             )
         else:
             outcome = _write(row, recipient, form, texts, lines)
+            barred = bar(number, outcome.text) if isinstance(outcome, Good) else None
+            if barred is not None:
+                outcome = _Fault(barred, explain(tariff, number, barred))
         if isinstance(outcome, Good):
             good.append(outcome)
         else:

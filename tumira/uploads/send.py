@@ -43,6 +43,7 @@ from tumira.pricing.phone_numbers import CHANNEL
 from tumira.pricing.quote import Leg, Quote, ValidRequest
 from tumira.pricing.segments import measure
 from tumira.pricing.store import get_tariff
+from tumira.replies import opt_outs
 from tumira.sending import fairness, lookups
 from tumira.sending.charge import Charges
 from tumira.sending.limits import over_balance, over_limit, refuse_charge
@@ -59,6 +60,8 @@ _BLOCKED: Final = mark("This text has been blocked since the file was checked.")
 _NOT_ALLOWED: Final = mark(
     "This text is marketing, and the template that allowed it has been removed since the file was checked."
 )
+
+_OPTED_OUT: Final = mark("This recipient has opted out of your messages since the file was checked.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,13 +239,15 @@ async def _screen_rest(database: Database, account_id: AccountId, upload_id: Upl
                     await uploads.mark_sent(connection, upload.id)
                 return refused
             after = chunk.number
-            left = await _leave_out(connection, upload, chunk, policy)
+            faults = await asyncio.to_thread(_screen, policy, upload, chunk)
+            left = await _leave_out(connection, upload, chunk, faults)
             refused += len(chunk.recipients) - len(left.recipients)
 
 
-async def _leave_out(connection: Connection, upload: Upload, chunk: Chunk, policy: Policy) -> Chunk:
-    """Remove the rows of a chunk that are no longer allowed, and return the rest."""
-    faults = await asyncio.to_thread(_screen, policy, upload, chunk)
+async def _leave_out(
+    connection: Connection, upload: Upload, chunk: Chunk, faults: Sequence[RowFault]
+) -> Chunk:
+    """Remove the rows of a chunk that may not be sent any more, and return the rest."""
     if not faults:
         return chunk
     tariff = await get_tariff(connection)
@@ -301,6 +306,17 @@ def _screen(policy: Policy, upload: Upload, chunk: Chunk) -> Sequence[RowFault]:
     return faults
 
 
+async def _opted_out(connection: Connection, upload: Upload, chunk: Chunk) -> Sequence[RowFault]:
+    """Return the rows of a chunk whose recipients have opted out since the check."""
+    opted_out = await opt_outs.find_among(connection, upload.account_id, chunk.recipients)
+    texts = chunk.bodies or [upload.message] * len(chunk.recipients)
+    return [
+        RowFault(line, _cells(upload, number), RowCode.NO_LONGER_ALLOWED.value, _(_OPTED_OUT), None)
+        for line, number, text in zip(chunk.lines, chunk.recipients, texts, strict=True)
+        if opted_out.bar_one(upload.account_id, number, text) is not None
+    ]
+
+
 def _cells(upload: Upload, number: str) -> Sequence[str]:
     """Write the row of a number as far as it is stored, with the number in its column of the download."""
     place = find_number_column(upload.columns)
@@ -329,7 +345,10 @@ async def send_next_chunk(database: Database, after: UploadId) -> UploadId | Non
         chunk = await chunks.find_next(connection, upload.id)
         if chunk is not None and upload.policy_version != await template_store.get_version(connection):
             policy = await template_store.get_policy(connection)
-            chunk = await _leave_out(connection, upload, chunk, policy)
+            faults = await asyncio.to_thread(_screen, policy, upload, chunk)
+            chunk = await _leave_out(connection, upload, chunk, faults)
+        if chunk is not None:
+            chunk = await _leave_out(connection, upload, chunk, await _opted_out(connection, upload, chunk))
         if chunk is not None and chunk.recipients:
             tariff = await get_tariff(connection)
             priced = await asyncio.to_thread(price_chunk, tariff, upload.message, chunk)

@@ -54,6 +54,8 @@ class ClaimedMessage(Struct, frozen=True):
     claimed_at: datetime
     # The carrier that it avoids, because it was in doubt there.
     avoid: int | None = None
+    # Its recipient has opted out of the account's messages.
+    opted_out: bool = False
 
 
 # Moves the picked rows, by their place: they are ours, so they cannot move. It locks messages
@@ -94,10 +96,18 @@ _START_PICKED: Final = """
 )
 SELECT picked.message_id, started.batch_id, started.account_id, picked.country, picked.lane, picked.turn,
        picked.again, started.recipient, started.segments, coalesce(started.body, texts.body, '') AS body,
-       texts.created_at, clock_timestamp() AS claimed_at, picked.avoid
+       texts.created_at, clock_timestamp() AS claimed_at, picked.avoid,
+       opt_out.number IS NOT NULL AS opted_out
   FROM picked
   LEFT JOIN started ON started.id = picked.message_id
   LEFT JOIN texts ON texts.id = started.batch_id
+  LEFT JOIN LATERAL (
+       SELECT number
+         FROM opt_outs
+        WHERE account_id = started.account_id
+          AND number = started.recipient
+       OFFSET 0
+       ) opt_out ON true
  ORDER BY picked.lane, picked.turn
 """
 
