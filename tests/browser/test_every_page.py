@@ -80,6 +80,10 @@ DASHBOARD: Final = (
     "/dashboard/batches/{failed}",
     "/dashboard/batches/{failed}/resend",
     "/dashboard/messages/{message}",
+    "/dashboard/replies",
+    "/dashboard/replies?number=x",
+    "/dashboard/replies/{replier}",
+    "/dashboard/opt-outs",
     "/dashboard/keys",
     "/dashboard/keys/{key}/revoke",
     "/dashboard/webhooks",
@@ -111,6 +115,8 @@ CONSOLE: Final = (
     "/operator/carriers/main",
     "/operator/receipts",
     "/operator/receipts/1",
+    "/operator/replies",
+    "/operator/replies/words",
     "/operator/messages",
     "/operator/messages?q=0771200001",
     "/operator/messages/{message}",
@@ -138,6 +144,7 @@ CONSOLE: Final = (
 # The reference, which takes longer than all others together, and other states of pages that are in the list.
 SELDOM: Final = {
     "/docs/reference",
+    "/dashboard/replies?number=x",
     "/dashboard/webhooks/{paused}",
     "/dashboard/webhooks/{gone}",
     "/dashboard/top-up?amount=1",

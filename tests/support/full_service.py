@@ -30,6 +30,7 @@ from tumira.core.ids import (
     AccountId,
     EndpointId,
     EventId,
+    ReplyId,
     TopUpId,
     UploadId,
     new_id,
@@ -41,6 +42,10 @@ from tumira.delivery.store import latency as latencies
 from tumira.events import NewEvent, record_events
 from tumira.identity import manage_accounts
 from tumira.postgres.pool import Database
+from tumira.replies import opt_outs
+from tumira.replies import store as replies
+from tumira.replies.opt_outs import OptOutSource
+from tumira.replies.store import Reply
 from tumira.sending.low_balance import low_balance_data
 from tumira.topups import store as top_ups
 from tumira.topups.issue_vouchers import issue_vouchers
@@ -66,6 +71,7 @@ HOOK: Final = "http://127.0.0.1:9/hook"
 LONG_HOOK: Final = HOOK + "/" + "a-path-without-an-end-" * 12
 NETWORKS: Final = (("Econet", "ZW"), ("NetOne", "ZW"), ("Vodacom", "ZA"), ("Cell C", "ZA"), ("ZA", "ZA"))
 ATTEMPTS: Final = 30
+REPLIER: Final = "+263771200001"
 # Of the phrase that all developers know; it guards nothing.
 XPUB: Final = (
     "xpub6Ce9NcJvTk36xtLSrJLZqE7wtgA5deCeYs7rSQtreh4cj6ByPtrg9sD7V2FNFLPnf8heNP3FGkeV9qwfzvZNSd54JoNXVsXFY"
@@ -119,10 +125,39 @@ def run_full_service(server_url: str) -> Iterator[FullService]:
             **_add_endpoints(service, person),
             **_add_upload(person),
             **_add_results(service, person),
+            **_add_replies(service, account_id),
         }
         add_receipts(service)
         _add_system(service)
         yield FullService(service, person, new_operator(service, name="Rudo Admin"), paths)
+
+
+def _add_replies(service: Service, account_id: AccountId) -> dict[str, str]:
+    service.run(_insert_replies, account_id)
+    return {"replier": REPLIER[1:]}
+
+
+async def _insert_replies(database: Database, account_id: AccountId) -> None:
+    now = datetime.now(UTC)
+    texts = ("Thanks", "STOP", LONG, None, "Misa", "<b>" + "w" * 300)
+    async with database.transaction() as connection:
+        for owner in (account_id, None):
+            for place, text in enumerate(texts):
+                reply = Reply(
+                    id=ReplyId(new_id(int(now.timestamp() * 1000) + place)),
+                    account_id=owner,
+                    carrier_id=1,
+                    number=REPLIER,
+                    destination="33123",
+                    text=text,
+                    parts=1,
+                    total=1 + place % 2,
+                    message_id=None,
+                    meaning={"STOP": "stop", "Misa": "maybe_stop"}.get(text or ""),
+                    received_at=now,
+                )
+                await replies.insert(connection, reply)
+        await opt_outs.add(connection, account_id, [REPLIER, "+27821230001"], OptOutSource.REPLY)
 
 
 def account_of(service: Service, person: Person) -> AccountId:

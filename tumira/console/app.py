@@ -17,6 +17,7 @@ from tumira.console.pages import (
     near_line,
     prices,
     receipts,
+    replies,
     sign_in,
     start,
     system,
@@ -80,6 +81,7 @@ class Console:
             vouchers,
             carriers,
             receipts,
+            replies,
             webhooks,
         )
         return [route for module in modules for route in module.routes(self._services)]

@@ -62,6 +62,7 @@ NAVIGATION: Final = (
             NavItem("/operator/traffic", mark("Traffic"), "traffic"),
             NavItem("/operator/carriers", mark("Carriers"), "carriers"),
             NavItem("/operator/receipts", mark("Receipts"), "receipts"),
+            NavItem("/operator/replies", mark("Replies"), "replies"),
             NavItem("/operator/webhooks", mark("Webhooks"), "webhooks"),
         ),
     ),

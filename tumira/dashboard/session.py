@@ -69,6 +69,7 @@ NAVIGATION: Final = (
     NavItem("/dashboard/compose", mark("Compose"), "compose"),
     NavItem("/dashboard/upload", mark("Upload"), "upload"),
     NavItem("/dashboard/batches", mark("Batches"), "batches"),
+    NavItem("/dashboard/replies", mark("Replies"), "replies"),
     NavItem("/dashboard/keys", mark("API keys"), "keys"),
     NavItem("/dashboard/webhooks", mark("Webhooks"), "webhooks"),
     NavItem(TOP_UP, mark("Top up"), "top-up"),
@@ -125,6 +126,8 @@ def _here(path: str) -> str:
     """Return the entry of the navigation under which a page stands."""
     if path.startswith("/dashboard/messages/"):
         return "/dashboard/batches"
+    if path.startswith("/dashboard/opt-outs"):
+        return "/dashboard/replies"
     return current_item(path, NAVIGATION)
 
 

@@ -57,6 +57,7 @@ _CODES: Final = {
     "EMPTY_TEXT": mark("without a text"),
     "MISSING_VALUE": mark("without a value that the message needs"),
     "NO_LONGER_ALLOWED": mark("no longer allowed"),
+    "RECIPIENT_OPTED_OUT": mark("opted out of your messages"),
 }
 _CHANGED: Final = mark(
     "The prices have changed since this page was shown. Nothing was sent. Check the price, then confirm."
