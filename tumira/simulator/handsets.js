@@ -18,12 +18,26 @@ async function refresh() {
   const here = document.getElementById("handsets");
   const fresh = page.getElementById("handsets");
   if (here.innerHTML !== fresh.innerHTML) {
+    const typed = new Map();
+    for (const form of here.querySelectorAll("form")) {
+      typed.set(form.elements.from.value, [form.elements.text, form.contains(document.activeElement)]);
+    }
     // Where a link inside has the focus, it keeps it.
     const focused = here.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     here.replaceWith(document.adoptNode(fresh));
     if (focused !== null) {
       const again = [...fresh.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused);
       again?.focus({ preventScroll: true });
+    }
+    // So does a reply that is being written, with its text.
+    for (const form of fresh.querySelectorAll("form")) {
+      const [before, hadFocus] = typed.get(form.elements.from.value) || [];
+      if (before !== undefined) {
+        form.elements.text.replaceWith(before);
+        if (hadFocus) {
+          before.focus({ preventScroll: true });
+        }
+      }
     }
   }
   shown = tag;

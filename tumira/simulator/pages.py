@@ -7,23 +7,30 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from tumira.core import translation
+from tumira.core.errors import OperatorError
 from tumira.core.local_callers import is_local
+from tumira.html.form_body import read_body, read_fields
+from tumira.html.guards import refuse_foreign_writes
 from tumira.html.page import stylesheet
+from tumira.html.redirect import redirect
 from tumira.postgres.pool import Database
 from tumira.simulator import handsets
 from tumira.simulator.cleanup import Cleanup
 from tumira.simulator.handsets import ReceivedText
 from tumira.simulator.numbers import OUTCOMES
+from tumira.simulator.replies import TEXT_MAX, send_reply
 
 PAGE_PATH: Final = "/simulator"
 MESSAGES_PATH: Final = "/simulator/messages.json"
+REPLIES_PATH: Final = "/simulator/replies"
 STYLESHEET_PATH: Final = "/simulator/handsets.css"
 SCRIPT_PATH: Final = "/simulator/handsets.js"
 HANDSETS_MAX: Final = 60
@@ -35,7 +42,7 @@ READERS_MAX: Final = 2
 _HERE: Final = Path(__file__).parent
 _POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 _HEADERS: Final = {
     "Cache-Control": "no-cache",
@@ -92,6 +99,7 @@ class SimulatorPages:
         return [
             Route(PAGE_PATH, self._guarded(self._page)),
             Route(MESSAGES_PATH, self._guarded(self._messages)),
+            Route(REPLIES_PATH, self._guarded(self._reply), methods=["POST"]),
             Route(STYLESHEET_PATH, self._guarded(_stylesheet)),
             Route(SCRIPT_PATH, self._guarded(_script)),
         ]
@@ -126,6 +134,8 @@ class SimulatorPages:
             port=self._port,
             page_path=PAGE_PATH,
             messages_path=MESSAGES_PATH,
+            replies_path=REPLIES_PATH,
+            reply_max=TEXT_MAX,
             stylesheet_path=STYLESHEET_PATH,
             script_path=SCRIPT_PATH,
         )
@@ -142,17 +152,43 @@ class SimulatorPages:
             headers={**_HEADERS, "Cache-Control": "no-store"},
         )
 
+    async def _reply(self, request: Request) -> Response:
+        """Send a text from a handset: as JSON, `{"from", "to", "text"}`, or by the form of the page."""
+        refuse_foreign_writes(request, "")
+        is_json = request.headers.get("content-type", "").startswith("application/json")
+        if is_json:
+            try:
+                asked = msgspec.json.decode(await read_body(request), type=_Reply)
+            except msgspec.DecodeError:
+                raise HTTPException(400, "Send JSON with `from`, `to` and `text`") from None
+        else:
+            form = await read_fields(request)
+            asked = _Reply(form.text("from"), form.text("to"), form.raw("text"))
+        if not asked.text.strip() or len(asked.text) > TEXT_MAX or not 0 < len(asked.to) <= NUMBER_DIGITS_MAX:
+            raise HTTPException(400, f"Write a `text` of 1 to {TEXT_MAX} characters, and whom it goes `to`")
+        try:
+            parts = await send_reply(self._port, _number(asked.from_, "from"), asked.to, asked.text)
+        except OperatorError as error:
+            raise HTTPException(503, str(error).removesuffix(".")) from error
+        return JSONResponse({"parts": parts}, status_code=202) if is_json else redirect(PAGE_PATH)
+
     async def _read(self, read: Callable[[Path], Result]) -> Result:
         """Read files in a thread, while the event loop answers the API."""
         async with self._readers:
             return await asyncio.to_thread(read, self._directory)
 
 
-def _number(text: str) -> str:
+class _Reply(msgspec.Struct):
+    from_: str = msgspec.field(name="from")
+    to: str
+    text: str
+
+
+def _number(text: str, name: str = "to") -> str:
     # A plus in a query is decoded as a space.
     digits = text.strip().removeprefix("+")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= NUMBER_DIGITS_MAX):
-        raise HTTPException(400, "`to` must be a number like +263771200001")
+        raise HTTPException(400, f"`{name}` must be a number like +263771200001")
     return f"+{digits}"
 
 

@@ -19,6 +19,7 @@ from tumira.simulator.numbers import NumberOutcome, outcome_of
 from tumira.simulator.reassembly import Reassembler
 from tumira.simulator.receipt_queue import QueuedReceipt, ReceiptQueue
 from tumira.simulator.receipts import SimulatedReceipt, write_body, write_usual_body
+from tumira.simulator.replies import HANDSET, write_reply
 
 HOST: Final = "127.0.0.1"
 BACKLOG: Final = 128
@@ -137,6 +138,10 @@ class Smsc:
         except BrokenError:
             self._refuse(exchange, CommandStatus.RINVMSGLEN)
             return
+        if line.client == HANDSET:
+            exchange.status = CommandStatus.ROK if self._pass_on(body) else CommandStatus.RSUBMITFAIL
+            exchange.answer()
+            return
         status = self._disturbed(line) or _fault(message)
         if status == DROPPED:
             self.submits.dropped += 1
@@ -154,6 +159,17 @@ class Smsc:
                 self._refuse(exchange, outcome.refusal)
                 return
         self._take(exchange, message, outcome)
+
+    def reply(self, number: str, to: str, text: str) -> bool:
+        """Send a text from a handset to the gateway; False if no gateway is bound."""
+        return all(self._pass_on(body) for body in write_reply(number, to, text))
+
+    def _pass_on(self, body: bytes) -> bool:
+        """Deliver what a handset sends to the client that bound last."""
+        if not self._mailboxes:
+            return False
+        self._mailboxes[next(reversed(self._mailboxes))].post([(_DELIVER_SM, body)])
+        return True
 
     def _disturbed(self, line: SmscConnection) -> int:
         for each in self._misbehaviours:
