@@ -23,7 +23,7 @@ ENQUIRE_LINK: Final = 0x15
 
 
 async def replies_of(engine: Engine, count: int) -> Sequence[asyncpg.Record]:
-    """Wait for so many replies, and return them."""
+    """Wait for `count` replies, and return them."""
     found: list[asyncpg.Record] = []
 
     async def all_there() -> bool:

@@ -48,7 +48,7 @@ class Keywords:
         self._words: Mapping[str, Keyword] = {one.word: one for one in words}
 
     def read(self, text: str) -> Meaning | None:
-        """Return what a reply asks for: the whole reply is a keyword, or begins with one that leads."""
+        """Return what a reply asks for: the whole reply is a keyword, or begins with a keyword that leads."""
         if len(text) > _LOOKED_AT_MAX:
             text = text.lstrip()
         folded = fold(text)

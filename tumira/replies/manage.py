@@ -24,7 +24,7 @@ CONFIRMATION_SEGMENTS_MAX: Final = 2
 
 
 class Added(Struct, frozen=True):
-    """What became of numbers that were to be opted out."""
+    """The outcome of opting numbers out."""
 
     added: int
     # Already opted out, or given more than once.
