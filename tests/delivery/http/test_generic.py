@@ -1,18 +1,40 @@
 """Profiles that an operator writes from docs/carriers.md alone."""
 
 import itertools
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import ClassVar, Final
 
 import pytest
 
-from tests.support.carriers.example import ExampleServer, documented_profile
+from tests.support.carriers.example import DOCS, ExampleServer, documented_profile
 from tests.support.carriers.receiver import answered, run_receiver
 from tests.support.carriers.server import Answer, Call, CarrierServer, Misbehaviour, SentText, run_carrier
 from tests.support.carriers.smsportal import SmsPortalServer
 from tumira.delivery.http.carrier import HttpCarrier
-from tumira.delivery.http.profile import ProfileError, load_profile, parse_profile
+from tumira.delivery.http.checks import CallbackCheck
+from tumira.delivery.http.profile import (
+    LOOK_PLACEHOLDERS,
+    SEND_PLACEHOLDERS,
+    Alphabet,
+    AnswerPaths,
+    BalanceSection,
+    CallbackSection,
+    LookSection,
+    Profile,
+    ProfileError,
+    ProfileSetting,
+    SendSection,
+    TimePattern,
+    TokenSection,
+    ValidityRange,
+    load_profile,
+    parse_profile,
+)
+from tumira.delivery.http.reports import STATES, ReplyPaths, ReportPaths
+from tumira.delivery.http.rules import AnswerRule
+from tumira.delivery.http.templates import BasicAuth, RequestTemplate
 from tumira.delivery.http.values import (
     AccessToken,
     Balance,
@@ -254,6 +276,20 @@ def test_a_mistake_is_refused_with_its_key(old: str, new: str, words: str) -> No
     with pytest.raises(ProfileError) as raised:
         parse_profile(text.replace(old, new, 1))
     assert words in str(raised.value)
+
+
+def test_the_documentation_names_every_key_placeholder_verdict_and_state() -> None:
+    reference = DOCS.read_text(encoding="utf-8").partition("### Paths")[2]
+    written = set(re.findall(r"[a-z0-9_]+", reference))
+    sections = (
+        *(Profile, ProfileSetting, RequestTemplate, SendSection, AnswerPaths, ValidityRange, Alphabet),
+        *(TimePattern, AnswerRule, LookSection, ReportPaths, ReplyPaths, CallbackSection, CallbackCheck),
+        *(TokenSection, BalanceSection, BasicAuth),
+    )
+    keys = {name for section in sections for name in section.__struct_fields__}
+    # Code of our own, for a provider of our own.
+    assert keys - written == {"adapter"}
+    assert {*SEND_PLACEHOLDERS, *LOOK_PLACEHOLDERS, *map(str, SubmitVerdict), *STATES} <= written
 
 
 def test_bounds_of_a_profile() -> None:

@@ -37,6 +37,7 @@ class ExampleServer(CarrierServer):
     settings: ClassVar = {"user": "me"}
     secrets: ClassVar = {"key": "example-key", "hook_key": "example-hook-key"}
     base = "/api"
+    profile_text = documented_profile()
 
     def answer(self, call: Call) -> Answer:
         if call.headers.get("x-api-key") != "example-key":

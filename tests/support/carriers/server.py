@@ -157,6 +157,8 @@ class CarrierServer:
     secrets: ClassVar[Mapping[str, str]]
     # The path of the base URL.
     base: ClassVar[str] = ""
+    # The profile itself, where it is an operator's own.
+    profile_text: ClassVar[str | None] = None
 
     def __init__(self) -> None:
         self.port = 0
@@ -245,13 +247,13 @@ class CarrierServer:
         address = text.callback_url or self.callback_url
         if written is None or not address:
             return 0
-        status = self._post(address, written, tries=1 if forged else TELL_TRIES)
+        status = self.post(address, written, tries=1 if forged else TELL_TRIES)
         with self._lock:
             self.told.append((f"forged {state}" if forged else state, status))
         return status
 
     def tell_reply(self, number: str, to: str, text: str) -> int:
-        return self._post(self.callback_url, self.reply(number, to, text), TELL_TRIES)
+        return self.post(self.callback_url, self.reply(number, to, text))
 
     # What providers use.
 
@@ -340,7 +342,7 @@ class CarrierServer:
 
         self._tellers.submit(work)
 
-    def _post(self, url: str, written: Callback, tries: int) -> int:
+    def post(self, url: str, written: Callback, tries: int = TELL_TRIES) -> int:
         status = 0
         for _ in range(tries):
             if self._is_closing:

@@ -108,6 +108,10 @@ class VonageServer(CarrierServer):
         }
         return form_callback(_signed(fields, b"guessed" if forged else _KEY))
 
+    def tell_part(self, text: SentText, state: str, part: int) -> int:
+        """Report the state of one part of a long text."""
+        return self.post(text.callback_url, self.report(text, state, forged=False, part=part))
+
     def reply(self, number: str, to: str, text: str) -> Callback:
         fields = {"msisdn": number, "to": to, "messageId": "R1", "text": text, "type": "text", "keyword": "X"}
         return json_callback(_signed(fields | {"message-timestamp": "2026-11-15 10:00:00"}, _KEY))

@@ -48,7 +48,7 @@ VALIDITY_UNITS: Final[Mapping[str, int]] = {
     "validity_min": 60,
     "validity_h": 3_600,
 }
-_SEND: Final = frozenset(
+SEND_PLACEHOLDERS: Final = frozenset(
     {
         "to",
         "to_plus",
@@ -62,7 +62,7 @@ _SEND: Final = frozenset(
         *VALIDITY_UNITS,
     }
 )
-_LOOK: Final = frozenset({"carrier_ref", "reference"})
+LOOK_PLACEHOLDERS: Final = frozenset({"carrier_ref", "reference"})
 
 
 class ProfileSetting(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -262,8 +262,8 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             ("basic", _names(self.basic), own),
             ("headers", _names(self.headers), with_token),
             ("token", _names(self.token), own),
-            ("send", _names(self.send), with_token | _SEND),
-            ("look.by_id", _names(self.look and self.look.by_id), with_token | _LOOK),
+            ("send", _names(self.send), with_token | SEND_PLACEHOLDERS),
+            ("look.by_id", _names(self.look and self.look.by_id), with_token | LOOK_PLACEHOLDERS),
             ("look.by_reference", _names(self.look and self.look.by_reference), with_token | {"reference"}),
             ("balance", _names(self.balance), with_token),
             ("callback.check", _names(self.callback and self.callback.check), own),
