@@ -13,10 +13,12 @@ from typing import Final
 from tumira.core.dns import Resolver
 from tumira.core.loops import forever
 from tumira.core.settings import Smtp
+from tumira.core.settings.networks import NetworkLookup
 from tumira.core.settings.payments import Payments
 from tumira.core.settings.tracing import Tracing
 from tumira.core.tracing import tracing
 from tumira.delivery.replies.handle import EVERY_S, handle_replies
+from tumira.delivery.routes.lookup import LookupWorker
 from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS, SmppTimeouts
 from tumira.delivery.supervisor import Supervisor
 from tumira.mail.worker import MailWorker
@@ -57,6 +59,7 @@ async def run_worker(
     metrics_at: tuple[str, int | None] = ("127.0.0.1", None),
     traces: Tracing | None = None,
     keep_weeks: int | None = None,
+    network_lookup: NetworkLookup | None = None,
 ) -> None:
     """Work until cancelled; then unbind from the carriers in good order."""
     # A name that no other process ever has: what a dead one had claimed must not look like ours.
@@ -85,6 +88,8 @@ async def run_worker(
         group.create_task(run_uploader(database))
         group.create_task(Supervisor(database, name, timing, tracer).run())
         group.create_task(forever("handle replies", partial(handle_replies, database), EVERY_S))
+        if network_lookup is not None:
+            group.create_task(LookupWorker(database, network_lookup).run())
         if smtp is not None:
             group.create_task(MailWorker(database, smtp).run())
         # Also with nobody to ask: what was started while there was somebody has to end.

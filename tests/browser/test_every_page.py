@@ -113,6 +113,9 @@ CONSOLE: Final = (
     "/operator/traffic",
     "/operator/carriers",
     "/operator/carriers/main",
+    "/operator/routes",
+    "/operator/margin",
+    "/operator/margin?by=account",
     "/operator/receipts",
     "/operator/receipts/1",
     "/operator/replies",
@@ -151,6 +154,7 @@ SELDOM: Final = {
     "/dashboard/ledger?kind=refunds&from=2026-02-30",
     "/dashboard/ledger?kind=top-ups&to=2020-01-01",
     "/operator/accounts?q=zzz",
+    "/operator/margin?by=account",
 }
 
 PATHS: Final = (*PUBLIC, *BEGUN, *DASHBOARD, *CONSOLE)

@@ -252,6 +252,7 @@ async def test_a_page_reads_the_slots_and_days_that_it_shows_however_many_there_
     slots = len(windows["slots"])
     assert slots == 145 + 7 * 7 - 1
     windows["slots"] = [str(slot) for slot in windows["slots"]]
+    names = {"countries": ["ZW", "ZW", "ZA"], "queues": ["ZW", "ZW-econet", "ZA"]}
     for when in ("never analysed", "analysed"):
         if when == "analysed":
             await connection.execute("VACUUM ANALYZE latencies, outcomes, traffic, queue, retries, in_flight")
@@ -265,7 +266,8 @@ async def test_a_page_reads_the_slots_and_days_that_it_shows_however_many_there_
         assert await rows_read(connection, hourly.SQL_OUTCOMES, since=SLOT - HOUR, carrier_id=1) == 70, when
         month = {"first_day": date(2026, 10, 18), "last_day": date(2026, 11, 16)}
         assert await rows_read(connection, totals.SQL_DAYS, **month) == 30 * 50, when
-        assert await rows_read(connection, totals.SQL_STANDS, count_max=100) == 100, when
+        read = await rows_read(connection, totals.SQL_STANDS, **names, count_max=100)
+        assert round(read) == 100, when
         assert await rows_read(connection, totals.SQL_ELSEWHERE, count_max=100) == 200, when
         old = {"before": SLOT, "count_max": 100}
         undone = connection.transaction()

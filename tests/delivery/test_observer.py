@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest_asyncio
 
@@ -93,6 +94,10 @@ async def test_what_cannot_be_added_is_lost_and_nothing_else(database_url: str) 
         body="",
         created_at=at,
         claimed_at=at,
+        avoid=None,
+        queue="ZW",
+        network="econet",
+        cost=Decimal("0.04"),
     )
     away = Database("postgresql://tumira@127.0.0.1:1/tumira", connections_max=1)
     counted = Observer(away)

@@ -29,9 +29,9 @@ async def claim(
 
 
 def places(
-    small: int, bulk: int = 0, bulk_max: int = 0, floor: int = BOTTOM, country: str = "ZW"
+    small: int, bulk: int = 0, bulk_max: int = 0, floor: int = BOTTOM, name: str = "ZW"
 ) -> ClaimRequest:
-    return ClaimRequest(country, small, bulk, bulk_max, floor, floor)
+    return ClaimRequest(name, small, bulk, bulk_max, floor, floor)
 
 
 async def test_lane_0_comes_first_and_lane_1_gets_its_share_and_what_is_left_over(world: World) -> None:
@@ -49,7 +49,7 @@ async def test_lane_0_comes_first_and_lane_1_gets_its_share_and_what_is_left_ove
 
 async def test_a_claim_takes_no_more_than_its_total_over_all_countries(world: World) -> None:
     await world.send(to=[*numbers(4), *(f"+2782123000{place}" for place in range(4))])
-    claimed = await claim(world, 5, places(5), places(5, country="ZA"))
+    claimed = await claim(world, 5, places(5), places(5, name="ZA"))
     assert claimed is not None
     assert len(claimed) == 5
 
@@ -162,10 +162,10 @@ async def test_what_avoids_another_carrier_is_claimed_by_itself(world: World) ->
     await world.send(3)
     await resent(world)
 
-    async def claim_avoiding(carrier_id: int, *countries: str) -> Sequence[ClaimedMessage] | None:
+    async def claim_avoiding(carrier_id: int, *queues: str) -> Sequence[ClaimedMessage] | None:
         async with world.engine.database.transaction() as connection:
             return await queue.claim_avoiding(
-                connection, countries, 10, worker="one", bind="two/1", carrier_id=carrier_id
+                connection, queues, 10, worker="one", bind="two/1", carrier_id=carrier_id
             )
 
     assert await claim_avoiding(world.carrier_id, "ZW") is None

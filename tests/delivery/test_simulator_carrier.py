@@ -20,7 +20,7 @@ from tumira.delivery.manage_carriers import (
     list_simulated,
     remove_carrier,
 )
-from tumira.delivery.routing import Routes
+from tumira.delivery.routes.rules import Routes
 from tumira.delivery.store import binds, carriers, queue
 from tumira.delivery.store.binds import BindReport, BindState
 from tumira.delivery.store.queue import ClaimRequest
@@ -124,8 +124,8 @@ async def test_routes_lead_to_the_simulator_only_where_nobody_else_serves(engine
     for well in ([simulator.id], [main.id, simulator.id], []):
         routes.renew([main, simulator], well, ["ZA", "ZW"])
         for trying in (True, False):
-            assert routes.countries_of(simulator, trying=trying) == ["ZA"]
-            assert routes.countries_of(main, trying=trying) == ["ZW"]
+            assert routes.queues_of(simulator, trying=trying) == ["ZA"]
+            assert routes.queues_of(main, trying=trying) == ["ZW"]
 
 
 async def test_it_is_known_which_countries_are_left_to_the_simulator(engine: Engine) -> None:

@@ -156,6 +156,7 @@ async def test_the_command_prints_it_for_programs_and_for_people(world: World) -
         "account_id": write_id(ACCOUNT, world.caller.id),
         "to": claimed.recipient,
         "country": "ZW",
+        "network": "econet",
         "status": "undelivered",
         "failure_reason": "UNKNOWN",
         "segments": 2,

@@ -47,7 +47,7 @@ from tumira.accounts import store as accounts
 from tumira.core.ids import BatchId, message_ids, new_id
 from tumira.pricing.quote import Leg, Quote, ValidRequest
 from tumira.sending import insert
-from tumira.sending.insert import Debit, NewBatch
+from tumira.sending.insert import Debit, NewBatch, split_by_network
 
 ROUNDS: Final = 3
 FLUSHES: Final = 200
@@ -57,6 +57,7 @@ async def _bare(url: str, caller: Caller, calls: int) -> float:
     """Run the accept's writes straight on the database, call after call; return messages a second."""
     connection = await asyncpg.connect(url)
     quote = Quote(NUMBERS, [0] * RECIPIENTS, [Leg("ZW", Decimal("0.04"), RECIPIENTS)], [], 1, Decimal(40), 1)
+    split = split_by_network(quote, None, {})
     wanted = ValidRequest("sms", NUMBERS, BODY, None, dry_run=False)
     try:
         began = time.perf_counter()
@@ -67,7 +68,7 @@ async def _bare(url: str, caller: Caller, calls: int) -> float:
             async with connection.transaction():
                 await insert.insert_batch(
                     connection,
-                    NewBatch(batch_id, caller.id, datetime.now(UTC), wanted, quote, 1, ids, turns),
+                    NewBatch(batch_id, caller.id, datetime.now(UTC), wanted, quote, 1, ids, turns, *split),
                 )
                 account = await accounts.lock(connection, caller.id)
                 debit = Debit(caller.id, batch_id, Decimal(40), None, None, b"{}")

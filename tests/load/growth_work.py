@@ -30,7 +30,7 @@ from tumira.pricing.quote import Leg, Quote, ValidRequest
 from tumira.sending import batches, insert
 from tumira.sending import search as search_batches
 from tumira.sending.batcher import Batcher
-from tumira.sending.insert import Debit, NewBatch
+from tumira.sending.insert import Debit, NewBatch, split_by_network
 from tumira.sending.search import BatchFilter, Search
 from tumira.sending.types import Answered
 
@@ -141,6 +141,7 @@ async def accept_many(side: Side) -> Measured:
                 1,
                 message_ids(batch_id, RECIPIENTS),
                 range(turn * RECIPIENTS * 1000, (turn + 1) * RECIPIENTS * 1000, 1000),
+                *split_by_network(quote, None, {}),
             )
             async with connection.transaction():
                 await insert.insert_batch(connection, new)

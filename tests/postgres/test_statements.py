@@ -161,7 +161,7 @@ async def test_a_group_of_calls_is_looked_up_by_primary_keys(connection: Connect
     """)
     ids = await connection.fetchval("SELECT array_agg(id)::text FROM (SELECT id FROM accounts LIMIT 64)")
     keys = await connection.fetchval("SELECT array_agg(id)::text FROM (SELECT id FROM api_keys LIMIT 64)")
-    asked = {"caller_ids": ids, "key_ids": keys, "idempotency_keys": "{}", "account_ids": ids}
+    asked = {"caller_ids": ids, "key_ids": keys, "idempotency_keys": "{}", "account_ids": ids, "ported": "{}"}
     for statement, values in (
         (lookups.SQL_READ, asked),
         (lookups.SQL_LOCK_AND_READ, asked),
@@ -243,8 +243,8 @@ def written(ids: Sequence[UUID]) -> Values:
 
 def claimed(_ids: Sequence[UUID]) -> Values:
     return {
-        "country": ["ZW", "ZA"],
-        "countries": ["ZW", "ZA"],
+        "queue": ["ZW", "ZA"],
+        "queues": ["ZW", "ZA"],
         "small": [100, 100],
         "bulk": [100, 100],
         "bulk_max": [180, 180],
@@ -278,7 +278,6 @@ ENGINE: Final[dict[str, tuple[Statement, Callable[[Sequence[UUID]], Values], set
     "record": (settlement.SQL_RECORD, written, {"messages"}),
     "settle": (settlement.SQL_SETTLE, written, {"messages", "parts", "batches"}),
     "record and settle": (settlement.SQL_RECORD_AND_SETTLE, written, {"messages", "parts", "batches"}),
-    "costs": (settlement.SQL_COSTS, bounds_of, {"messages"}),
     "match": (receipts.SQL_FIND_SEGMENTS, matched, {"messages", "parts"}),
     "doubts": (receipts.SQL_DOUBTS, doubted, {"incidents", "messages"}),
     "known parts": (receipts.SQL_KNOWN_PARTS, bounds_of, {"parts"}),
@@ -453,7 +452,7 @@ async def test_a_claim_walks_through_messages_and_batches_in_the_order_of_their_
 
 async def test_messages_leave_the_queue_by_their_places_however_many_wait(busy: Connection) -> None:
     rows = await busy.fetch("SELECT * FROM queue ORDER BY turn DESC LIMIT $1", GROUP)
-    columns = {"ids": "message_id", "countries": "country", "lanes": "lane", "turns": "turn"}
+    columns = {"ids": "message_id", "queues": "country", "lanes": "lane", "turns": "turn"}
     values: Values = {name: [row[column] for row in rows] for name, column in columns.items()}
     left = await generic_plan(busy, places.SQL_LEAVE_PLACES, values)
     looked = [node for node in nodes(left) if node.get("Relation Name") == "queue"]

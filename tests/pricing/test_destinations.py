@@ -1,4 +1,4 @@
-"""Numbers accepted once at their price or rejected once with a code, and their networks."""
+"""Numbers accepted once at their price or rejected once with a code."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from tumira.core.errors import RecipientCode
 from tumira.pricing.destinations import (
-    NETWORK_COUNTRIES,
-    PORTED_COUNTRIES,
     Destination,
     Price,
     PriceStatus,
@@ -18,8 +16,6 @@ from tumira.pricing.destinations import (
     Rejected,
     Sorted,
     Tariff,
-    network_name,
-    network_of,
     sort_recipients,
 )
 
@@ -174,13 +170,6 @@ def test_where_the_ranges_of_a_country_are_not_known_every_number_is_sent_to() -
     assert code_of(tariff, fill("260", "21")) is None
 
 
-def test_every_network_is_a_mobile_network() -> None:
-    for (calling_code, country), networks in NETWORKS.items():
-        for network, prefixes in networks.items():
-            for prefix in prefixes.split() if network != country else ():
-                assert code_of(TARIFF, fill(calling_code, prefix)) is None, prefix
-
-
 def expected_code(number: str) -> RecipientCode | None:
     digits = number[1:]
     if not number.startswith("+") or not digits.isascii() or not digits.isdecimal():
@@ -218,41 +207,3 @@ def test_every_distinct_number_has_exactly_one_outcome(numbers: Sequence[str]) -
         (number, expected_code(number)) for number in distinct if expected_code(number)
     ]
     assert all(rejected.to in numbers for rejected in outcome.rejected)
-
-
-NETWORKS = {
-    ("263", "ZW"): {
-        "Econet": "771 780 799",
-        "NetOne": "712 729",
-        "Telecel": "731",
-        "Dolphin": "751",
-        "ZW": "741 202",
-    },
-    ("27", "ZA"): {
-        "Vodacom": "8212 7110 6361 8180",
-        "MTN": "7100 7179 6312 6401 6860 6909 8100",
-        "Cell C": "6412 6151",
-        "Telkom Mobile": "6149 6850 6912 8170",
-        "Rain": "6961 5012",
-        "Liquid": "6001",
-        "ZA": "8160 8191 6670",
-    },
-    # The networks of other countries are not told apart.
-    ("260", "ZM"): {"ZM": "77"},
-}
-
-
-def test_the_longest_prefix_of_a_number_names_its_network() -> None:
-    for (calling_code, country), networks in NETWORKS.items():
-        for network, prefixes in networks.items():
-            for digits in prefixes.split():
-                assert network_of(f"+{calling_code}{digits}", country) == network, digits
-    for number in ("+1", "", "+2"):
-        assert network_of(number, "ZM") == "ZM"
-
-
-def test_a_network_is_shown_by_its_name_or_its_country() -> None:
-    assert network_name("Econet", "ZW", "Zimbabwe") == "Econet"
-    assert network_name("ZW", "ZW", "Zimbabwe") == "Zimbabwe, other networks"
-    assert network_name("ZM", "ZM", "Zambia") == "Zambia"
-    assert PORTED_COUNTRIES <= NETWORK_COUNTRIES

@@ -38,6 +38,7 @@ from tumira.core.ids import (
     write_id,
 )
 from tumira.delivery.manage_carriers import add_carrier
+from tumira.delivery.routes.manage import add_route, set_rate
 from tumira.delivery.store import latency as latencies
 from tumira.events import NewEvent, record_events
 from tumira.identity import manage_accounts
@@ -128,6 +129,7 @@ def run_full_service(server_url: str) -> Iterator[FullService]:
             **_add_replies(service, account_id),
         }
         add_receipts(service)
+        _add_routes(service, account_id)
         _add_system(service)
         yield FullService(service, person, new_operator(service, name="Rudo Admin"), paths)
 
@@ -198,6 +200,31 @@ def _add_carriers(service: Service) -> None:
                     bucket_of(ms * factor),
                     12_345 >> 3 * place,
                 )
+
+
+def _add_routes(service: Service, account_id: AccountId) -> None:
+    service.run(set_rate, "ZAR", Decimal("0.055"))
+    for country, network, name, cost, currency in (
+        ("ZW", "econet", "main", "0.011", "USD"),
+        ("ZW", None, "a-name-as-long-as-a-name-can-be-1", "0.041234", "USD"),
+        ("ZA", "telkom", "main", "0.2", "ZAR"),
+        ("ZA", None, "main", None, "USD"),
+    ):
+        service.run(
+            add_route,
+            country=country,
+            network=network,
+            carrier=name[:32],
+            priority=10,
+            cost=None if cost is None else Decimal(cost),
+            currency=currency,
+        )
+    service.sql(
+        "INSERT INTO margin_days SELECT (now() + interval '2 hours')::date, carrier_id, 'ZW', network, $1,"
+        "                               1234567, 89, 13580.123456, 49382.68, 12.04"
+        "   FROM generate_series(0, 2) AS carrier_id, unnest(ARRAY['econet', 'other']) AS network",
+        account_id,
+    )
 
 
 def _add_traffic(service: Service, person: Person) -> dict[str, str]:

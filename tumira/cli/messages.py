@@ -67,6 +67,7 @@ def _head(timeline: Timeline) -> Mapping[str, Any]:
         "account_id": timeline.account_id,
         "to": timeline.recipient,
         "country": timeline.country,
+        "network": timeline.network,
         "status": timeline.status,
         "failure_reason": timeline.failure_reason,
         "segments": timeline.segments,

@@ -62,6 +62,7 @@ async def _worker(
         metrics_at=(settings.host, settings.worker_metrics_port),
         traces=settings.tracing,
         keep_weeks=settings.keep_weeks,
+        network_lookup=settings.network_lookup,
     )
     await stopping.cancel(work)
     await database.close()

@@ -54,6 +54,7 @@ NAVIGATION: Final = (
             NavItem("/operator/top-ups", mark("Top-ups"), "top-up"),
             NavItem("/operator/vouchers", mark("Vouchers"), "voucher"),
             NavItem("/operator/prices", mark("Prices"), "prices"),
+            NavItem("/operator/margin", mark("Margin"), "margin"),
         ),
     ),
     (
@@ -61,6 +62,7 @@ NAVIGATION: Final = (
         (
             NavItem("/operator/traffic", mark("Traffic"), "traffic"),
             NavItem("/operator/carriers", mark("Carriers"), "carriers"),
+            NavItem("/operator/routes", mark("Routes"), "routes"),
             NavItem("/operator/receipts", mark("Receipts"), "receipts"),
             NavItem("/operator/replies", mark("Replies"), "replies"),
             NavItem("/operator/webhooks", mark("Webhooks"), "webhooks"),

@@ -211,6 +211,9 @@ WINDOW_USED: Final = _read("tumira_window_used_segments", "Segments that wait fo
 COVERED: Final = _read(
     "tumira_country_covered", "1 when some bind of a carrier for a country is at work, else 0.", "country"
 )
+LOSING_ROUTES: Final = _read(
+    "tumira_losing_routes", "Routes whose cost is higher than the price of their country."
+)
 UNMATCHED: Final = _read(
     "tumira_unmatched_receipts", "Receipts that match no message, up to 20,000.", "carrier"
 )

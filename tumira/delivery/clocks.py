@@ -1,4 +1,4 @@
-"""Turn clocks: the highest turn claimed in each lane, published so that idle accounts enter there."""
+"""Turn clocks: the highest turn claimed in each queue and lane, where idle accounts enter."""
 
 import asyncio
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ class Clocks:
         self._floors: dict[LaneKey, Floor] = {}
         self._changed = asyncio.Event()
 
-    def claimed(self, now: float, country: str, lane: int, lowest: int, highest: int) -> None:
-        lane_key = (country, lane)
+    def claimed(self, now: float, queue_name: str, lane: int, lowest: int, highest: int) -> None:
+        lane_key = (queue_name, lane)
         self._floor(lane_key).claimed(now, lowest)
         self._unpublished[lane_key] = max(highest, self._unpublished.get(lane_key, highest))
         self._changed.set()
 
-    def begin(self, now: float, country: str, lane: int) -> int:
-        return self._floor((country, lane)).begin(now)
+    def begin(self, now: float, queue_name: str, lane: int) -> int:
+        return self._floor((queue_name, lane)).begin(now)
 
     async def publish(self, database: Database) -> None:
         """Wait for a change and publish it."""

@@ -14,13 +14,14 @@ from tumira.core import metrics
 from tumira.core.loops import log_failure
 from tumira.delivery.clocks import Clocks
 from tumira.delivery.lanes import BULK, NO_ROOM, SMALL, Room
-from tumira.delivery.routing import Routes
+from tumira.delivery.routes.rules import Routes
 from tumira.delivery.sender import Sender
 from tumira.delivery.store import queue
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest, PastAttempts
 from tumira.postgres.connection import Connection
 from tumira.postgres.pinned_connection import PinnedConnection
 from tumira.postgres.pool import IN_KEY_ORDER, Database
+from tumira.pricing.networks import country_of
 from tumira.replies import opt_outs
 
 LOOK_S: Final = 0.25
@@ -30,7 +31,7 @@ BREATH_S: Final = 0.01
 BREATH_FOUND: Final = 20
 PAUSE_S: Final = 0.5
 CLOSE_S: Final = 5.0
-# Fewer places than this for each country are not divided.
+# Fewer places than this for each queue are not divided.
 FEW: Final = 4
 
 _log: Final = structlog.get_logger()
@@ -45,7 +46,7 @@ class Dispatcher:
         self._line = PinnedConnection(database, settings=IN_KEY_ORDER)
         self._clocks = clocks
         self._routes = routes
-        # How many messages of each country the last claim found; countries share the room in proportion.
+        # How many messages of each queue the last claim found; queues share the room in proportion.
         self._found: dict[str, int] = {}
         self._woken = asyncio.Event()
         self._closing = False
@@ -120,7 +121,7 @@ class Dispatcher:
             return True
         wanted = self._wanted(room)
         if not wanted:
-            # Another carrier serves its countries, perhaps for days.
+            # Another carrier serves its queues, perhaps for days.
             await self._line.let_go()
             return False
         found = await self._claim(wanted, room)
@@ -129,14 +130,14 @@ class Dispatcher:
         return found > 0
 
     async def _claim_relieved(self, most: int) -> bool:
-        """Claim messages that another carrier left in doubt, in countries that this one does not serve."""
+        """Claim messages that another carrier left in doubt, from queues that this one does not serve."""
         sender = self._sender
-        countries = self._routes.countries_relieved(sender.carrier)
-        if not countries or not sender.is_healthy:
+        queues = self._routes.queues_relieved(sender.carrier)
+        if not queues or not sender.is_healthy:
             return False
         connection = await self._line.begin()
         claimed = await queue.claim_avoiding(
-            connection, countries, most, worker=self._worker, bind=sender.name, carrier_id=sender.carrier.id
+            connection, queues, most, worker=self._worker, bind=sender.name, carrier_id=sender.carrier.id
         )
         return await self._commit(connection, claimed) > 0
 
@@ -145,9 +146,9 @@ class Dispatcher:
         return Room(*(ceil(places / self._segments) for places in (room.small, room.bulk, room.bulk_max)))
 
     def _wanted(self, room: Room) -> Sequence[ClaimRequest]:
-        """Share the room among the countries that this carrier serves now."""
-        names = self._routes.countries_of(self._sender.carrier, trying=not self._sender.is_healthy)
-        # Each country comes first in turn, so that none is left out while there are few places.
+        """Share the room among the queues that this carrier serves now."""
+        names = self._routes.queues_of(self._sender.carrier, trying=not self._sender.is_healthy)
+        # Each queue comes first in turn, so that none is left out while there are few places.
         self._rounds += 1
         start = self._rounds % len(names) if names else 0
         total = sum(self._found.get(name, 0) + 1 for name in names)
@@ -169,7 +170,7 @@ class Dispatcher:
         carrier = self._sender.carrier
         now = self._loop.time()
         return ClaimRequest(
-            country=name,
+            queue=name,
             small=room.small,
             bulk=room.bulk,
             bulk_max=room.bulk_max,
@@ -223,7 +224,9 @@ class Dispatcher:
     def _submit(self, claimed: Sequence[ClaimedMessage], past: Mapping[UUID, PastAttempts]) -> None:
         submissions = []
         for one in claimed:
-            submissions.append(self._sender.writer.prepare(one, past.get(one.id)))
+            submission = self._sender.writer.prepare(one, past.get(one.id))
+            submission.cost = self._routes.cost_of(self._sender.carrier, one.country, one.network)
+            submissions.append(submission)
             self._segments += (one.segments - self._segments) / 64
         self._sender.take(submissions)
 
@@ -231,15 +234,15 @@ class Dispatcher:
         now = self._loop.time()
         turns: dict[tuple[str, int], list[int]] = {}
         for one in claimed:
-            turns.setdefault((one.country, one.lane), []).append(one.turn)
+            turns.setdefault((one.queue, one.lane), []).append(one.turn)
         for (name, lane), own in turns.items():
             self._clocks.claimed(now, name, lane, min(own), max(own))
-            metrics.CLAIMED.labels(name, lane).inc(len(own))
+            metrics.CLAIMED.labels(country_of(name), lane).inc(len(own))
         more = [False, False]
         found = [0, 0]
         for asked in wanted:
-            small, bulk = (len(turns.get((asked.country, lane), ())) for lane in (SMALL, BULK))
-            self._found[asked.country] = small + bulk
+            small, bulk = (len(turns.get((asked.queue, lane), ())) for lane in (SMALL, BULK))
+            self._found[asked.queue] = small + bulk
             found[SMALL] += small
             found[BULK] += bulk
             more[SMALL] |= small >= asked.small

@@ -24,6 +24,7 @@ from tumira.delivery.store.queue import PastAttempts
 from tumira.delivery.store.settlement import LockedMessage
 from tumira.delivery.store.waiting import DueRetry, QueuePlace
 from tumira.postgres.connection import Connection
+from tumira.pricing.networks import OTHER, list_queues, queue_of
 from tumira.pricing.store import get_tariff
 from tumira.sending import fairness, lifecycle
 
@@ -158,21 +159,32 @@ async def expire(
     return await settle(connection, outcomes, locked=locked, worker="")
 
 
-async def fail_unroutable(connection: Connection, covered: Collection[str] | None) -> int:
-    """Fail messages to countries that no carrier covers; None for `covered` means all countries."""
-    if covered is None:
-        return 0
+async def fail_unroutable(connection: Connection, covered: Collection[str]) -> int:
+    """Fail messages in queues that no carrier covers, and return how many were failed or moved.
+
+    A message whose network has got a queue of its own since it was accepted, or lost it, is moved to the
+    queue where it belongs now.
+    """
+    tariff = await get_tariff(connection)
+    names = [name for one in tariff.destinations for name in list_queues(one.country) if name not in covered]
     found: dict[UUID, QueuePlace] = {}
-    for country in await queue.list_waiting_countries(connection):
-        if country not in covered and len(found) < GROUP_MAX:
-            found.update(await places.list_of_country(connection, country, GROUP_MAX - len(found)))
-    if not found:
+    for name in await queue.list_waiting_queues(connection, names):
+        if len(found) < GROUP_MAX:
+            found.update(await places.list_in_queue(connection, name, GROUP_MAX - len(found)))
+    locked = await settlement.lock_messages(connection, sorted(found)) if found else {}
+    if not locked:
         return 0
-    past = await queue.read_past_attempts(connection, list(found))
-    outcomes = [
-        _ended(MessageId(one), past[one], "failed", "NO_ROUTE", place) for one, place in found.items()
-    ]
-    return await settle(connection, outcomes, worker="")
+    targets: dict[UUID, str] = {
+        one.id: queue_of(one.country, one.network or OTHER, tariff.routed) for one in locked.values()
+    }
+    misplaced = {one: name for one, name in targets.items() if name != found[one][0]}
+    moved = await places.move(connection, found, misplaced) if misplaced else 0
+    lost = {one: message for one, message in locked.items() if one not in misplaced}
+    if not lost:
+        return moved
+    past = await queue.read_past_attempts(connection, list(lost))
+    outcomes = [_ended(MessageId(one), past[one], "failed", "NO_ROUTE", found[one]) for one in lost]
+    return moved + await settle(connection, outcomes, locked=lost, worker="")
 
 
 async def give_up_receipts(connection: Connection, now: datetime) -> int:

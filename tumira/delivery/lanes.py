@@ -107,7 +107,7 @@ class LaneOrder:
 
 
 class Floor:
-    """The turn from which claims of one country and lane scan, so that no waiting message is skipped.
+    """The turn from which claims of one queue and lane scan, so that no waiting message is skipped.
 
     Below the floor lie index entries of deleted rows, which a claim would have to walk over. A clock of some
     seconds ago is not enough: an account that is accepted between a claim and the publishing of its clock

@@ -15,6 +15,7 @@ from tumira.core.errors import FieldError, OperatorError
 from tumira.core.translation import _
 from tumira.delivery import carrier_url
 from tumira.delivery.carrier_url import CarrierSettings
+from tumira.delivery.routes.store import delete_of_carrier
 from tumira.delivery.store import binds, carriers
 from tumira.delivery.store.binds import BindHealth, BindState
 from tumira.delivery.store.carriers import Carrier
@@ -85,7 +86,7 @@ async def add_carrier(
         raise FieldError(
             "name", _("Enter a name of up to 32 lowercase letters, digits, - and _, for example main-1.")
         )
-    _check_priority(priority)
+    check_priority(priority)
     settings = _read(url, password)
     try:
         async with database.transaction() as connection:
@@ -121,7 +122,7 @@ async def change_carrier(
     actor: Actor,
 ) -> bool:
     """Change a carrier's priority, countries and limits, and tell whether anything changed."""
-    _check_priority(priority)
+    check_priority(priority)
     if not 1 <= window_size <= WINDOW_MAX:
         raise FieldError("window", _("Enter a window from 1 to {most}.").format(most=WINDOW_MAX))
     if not 0 <= tps <= TPS_MAX:
@@ -152,6 +153,7 @@ async def remove_carrier(database: Database, name: str, *, actor: Actor = OPERAT
     """Take a carrier out of use; late receipts still find their messages."""
     async with database.transaction() as connection:
         if await carriers.remove(connection, name):
+            await delete_of_carrier(connection, name)
             await audit_log.record_by_operator(connection, actor, "carrier removed", name)
             return
         if await carriers.exists_ever(connection, name):
@@ -219,7 +221,7 @@ def _read(url: str, password: str | None = None) -> CarrierSettings:
         raise FieldError("url", str(error)) from None
 
 
-def _check_priority(priority: int) -> None:
+def check_priority(priority: int) -> None:
     if not 0 <= priority <= PRIORITY_MAX:
         raise FieldError("priority", _("Enter a priority from 0 to {most}.").format(most=PRIORITY_MAX))
 

@@ -26,7 +26,7 @@ from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.latency import LatencyStep, OutcomeKey, TimingKey
 from tumira.delivery.store.queue import ClaimedMessage
 from tumira.postgres.pool import Database
-from tumira.pricing.destinations import network_of
+from tumira.pricing.networks import network_of
 
 FLUSH_S: Final = 5.0
 # Far more than there are networks, lanes, buckets and words; what would be one more is not counted.

@@ -75,6 +75,7 @@ class AlreadyTaken(Struct, frozen=True):
 
     message_id: MessageId
     submitted_at: datetime
+    carrier_id: int
 
 
 class Resumed(Struct, frozen=True):

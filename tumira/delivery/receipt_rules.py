@@ -30,6 +30,8 @@ class Receipt(Struct, frozen=True):
     state: str
     error: str | None
     text: str
+    # The network of the recipient by MCC and MNC, as in `65510`, if the carrier names it.
+    network: str | None = None
 
 
 class UnmatchedReceipt(Struct, frozen=True):

@@ -1,7 +1,6 @@
 """Segments that a carrier took lately: their receipts are matched and settled without a look-up."""
 
 from datetime import datetime
-from decimal import Decimal
 from typing import Final
 
 from msgspec import Struct
@@ -12,8 +11,6 @@ from tumira.delivery.receipt_rules import Receipt, key, same_number, spellings
 from tumira.delivery.store.settlement import LockedMessage
 
 RECENT_MAX: Final = 50_000
-# It is read for the few messages that may be refunded.
-_COST_UNKNOWN: Final = Decimal(0)
 
 
 class RecentSegment(Struct, frozen=True, gc=False):
@@ -49,9 +46,10 @@ class RecentSegments:
                 claimed.recipient,
                 "sending",
                 claimed.segments,
-                _COST_UNKNOWN,
+                claimed.cost,
                 None,
                 now,
+                claimed.network,
             )
         self._segments[part.carrier_key] = RecentSegment(
             part.message_id, part.number, part.attempt, recipient, part.carrier_key, message
@@ -94,4 +92,5 @@ def as_sent(message: LockedMessage, now: datetime) -> LockedMessage:
         message.cost,
         None,
         now,
+        message.network,
     )

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 import structlog
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from tumira.core import metrics
 from tumira.core.database_errors import is_unavailable
@@ -26,7 +26,7 @@ from tumira.delivery.replies.receive import ReplyRecorder
 from tumira.delivery.settle import settle
 from tumira.delivery.settle_rules import Ending
 from tumira.delivery.smpp.session import SmppSession
-from tumira.delivery.store import receipts, settlement
+from tumira.delivery.store import receipts
 from tumira.delivery.store.receipts import Match
 from tumira.delivery.store.settlement import LockedMessage
 from tumira.postgres.connection import Connection
@@ -314,7 +314,6 @@ class Recorder:
         reported: list[Reported] = []
         unmatched: list[tuple[Receipt, datetime]] = []
         unknown: list[tuple[Receipt, datetime]] = []
-        failed: list[UUID] = []
         for arrival in arrivals:
             receipt = arrival.receipt
             recent = self._recent.find(receipt)
@@ -327,11 +326,6 @@ class Recorder:
                 continue
             self._recent.end(recent)
             remembered.setdefault(recent.message_id, as_sent(recent.message, now))
-            if status != "delivered":
-                failed.append(recent.message_id)
-        if failed:
-            for message_id, cost in (await settlement.list_costs(connection, failed)).items():
-                remembered[message_id] = structs.replace(remembered[message_id], cost=cost)
         if unknown:
             readings = [self._recent.find(receipt, readings=True) for receipt, _ in unknown]
             as_spelt = {place for place, reading in enumerate(readings) if reading is not None}

@@ -204,7 +204,8 @@ class Sender(Bind):
             if not submission.todo:
                 # All of its segments were taken in earlier tries, as was learnt only now.
                 self._close(submission)
-                self._put(AlreadyTaken(submission.claimed.id, submission.claimed.claimed_at))
+                claimed = submission.claimed
+                self._put(AlreadyTaken(claimed.id, claimed.claimed_at, self.carrier.id))
                 continue
             submission.in_line = True
             self._held[submission.claimed.lane] += len(submission.todo)

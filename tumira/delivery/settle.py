@@ -23,6 +23,8 @@ from tumira.delivery.outcomes import (
     RetryLater,
     Taken,
 )
+from tumira.delivery.routes import margin
+from tumira.delivery.routes.ported import learn_networks, record_learnt
 from tumira.delivery.settle_rules import (
     NO_RULES,
     REFUND_ALL,
@@ -34,11 +36,11 @@ from tumira.delivery.settle_rules import (
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store import settlement
 from tumira.delivery.store import waiting as places
-from tumira.delivery.store.settlement import BatchChange, ClosedBatch, LockedMessage
+from tumira.delivery.store.settlement import BatchChange, ClosedBatch, LockedMessage, NewPart
 from tumira.delivery.store.waiting import QueuePlace
 from tumira.events import NewEvent
 from tumira.postgres.connection import Connection
-from tumira.pricing.destinations import network_of
+from tumira.pricing.networks import network_of
 from tumira.sending.owner_notices import NoticeKind, notify_owners
 
 # What a worker says of a message that it has claimed, and that counts only as long as it has.
@@ -99,6 +101,9 @@ async def settle(
     if before_writing is not None:
         await before_writing()
     await _write(connection, decided, are_locked=locked is not None)
+    learnt = learn_networks(known, messages)
+    if learnt:
+        await record_learnt(connection, learnt)
     if endings is not None:
         endings.extend(decided.endings)
     elif decided.endings:
@@ -138,14 +143,16 @@ async def _count(connection: Connection, decided: Consequences) -> None:
 
 
 async def _write(connection: Connection, decided: Consequences, *, are_locked: bool) -> None:
-    """Write the decisions; the lock order is: batches, accounts, event counters, daily totals, notices.
+    """Write the decisions; locks are taken in the order of the statements.
+
+    That is: batches, accounts, event counters, daily totals, notices, margins.
 
     Accounts come as late as that allows, because an account's calls wait while its row is locked.
     """
     changes = _batch_changes(decided)
     if are_locked and changes:
         await settlement.lock_batches(connection, [one.id for one in changes])
-    batches = await _write_messages(connection, decided, changes)
+    batches, parts = await _write_messages(connection, decided, changes)
     if decided.refunds:
         await settlement.lock_accounts(connection, sorted({one.account_id for one in decided.refunds}))
         await settlement.refund(connection, decided.refunds)
@@ -159,6 +166,9 @@ async def _write(connection: Connection, decided: Consequences, *, are_locked: b
     notices = [notice for notice in itertools.starmap(refund_notice, batches) if notice is not None]
     if notices:
         await notify_owners(connection, NoticeKind.REFUND, notices, decided.now)
+    if parts or decided.sales:
+        rows = margin.add_up(parts, decided.messages, decided.sales)
+        await margin.add(connection, decided.now, rows)
 
 
 def _batch_changes(decided: Consequences) -> Sequence[BatchChange]:
@@ -173,8 +183,8 @@ def _batch_changes(decided: Consequences) -> Sequence[BatchChange]:
 
 async def _write_messages(
     connection: Connection, decided: Consequences, batches: Sequence[BatchChange]
-) -> Sequence[tuple[ClosedBatch, BatchChange]]:
-    """Write messages, segments, batches and places; return the batches."""
+) -> tuple[Sequence[tuple[ClosedBatch, BatchChange]], Sequence[NewPart]]:
+    """Write messages, segments, batches and places; return the batches and the new segments."""
     if decided.elsewhere:
         await _leave(connection, decided.elsewhere, decided.places)
     written = await settlement.write(
@@ -190,8 +200,9 @@ async def _write_messages(
     if written.landed < len(decided.landed):
         # Another worker declared us dead meanwhile, and moved our messages out of flight.
         await _leave(connection, decided.landed, {})
+    parts = list(decided.parts.values())
     if decided.doubled:
-        await settlement.add_parts_once(connection, list(decided.doubled.values()))
+        parts += await settlement.add_parts_once(connection, decided.doubled)
     # A later outcome of the same group may have settled what an earlier one had sent back to wait.
     entries = [one for one in decided.entries if decided.changed[one.message_id].status == "queued"]
     if entries:
@@ -206,7 +217,7 @@ async def _write_messages(
     if decided.incidents:
         await places.insert_incidents(connection, decided.incidents)
     changes = {change.id: change for change in batches}
-    return [(batch, changes[batch.id]) for batch in written.batches]
+    return [(batch, changes[batch.id]) for batch in written.batches], parts
 
 
 async def _leave(

@@ -24,6 +24,7 @@ from tumira.delivery.outcomes import (
     RetryLater,
     Taken,
 )
+from tumira.delivery.routes.margin import Sale
 from tumira.delivery.store.settlement import (
     BatchChange,
     ClosedBatch,
@@ -44,6 +45,9 @@ NO_RULES: Final[Mapping[int, Collection[str]]] = {}
 # large batch are usual, and a few cents are no news.
 REFUND_MIN: Final = Decimal(5)
 SHARE_MIN: Final = Decimal("0.1")
+
+# In these a message has been counted as sold.
+_SOLD: Final = frozenset({"sent", "unconfirmed"})
 
 Segment = tuple[UUID, int, int]
 
@@ -72,7 +76,7 @@ class Consequences:
         again: bool,
         refund_rules: Mapping[int, Collection[str]] = NO_RULES,
     ) -> None:
-        self._locked = locked
+        self.messages = locked
         # What each carrier's messages get back, where receipts of several carriers are decided together.
         self._refund_rules = refund_rules
         self._tell_sent = tell_sent
@@ -93,6 +97,8 @@ class Consequences:
         self.ended: dict[DayKey, dict[str, int]] = {}
         self.endings: list[Ending] = []
         self.refunds: list[LockedMessage] = []
+        # What was charged and given back for messages that a carrier has.
+        self.sales: list[Sale] = []
         self.events: list[NewEvent] = []
         self.entries: list[QueueEntry] = []
         self.delays: list[NewRetry] = []
@@ -116,7 +122,7 @@ class Consequences:
     def apply(self, outcome: Outcome) -> None:
         change = self.changed.get(outcome.message_id)
         if change is None:
-            message = self._locked[outcome.message_id]
+            message = self.messages[outcome.message_id]
             change = MessageChange(message, message.status)
         match outcome:
             case Taken():
@@ -137,7 +143,7 @@ class Consequences:
             case LeftInDoubt():
                 self._doubt(change, outcome)
             case AlreadyTaken():
-                self._send(change, outcome.submitted_at)
+                self._send(change, outcome.submitted_at, outcome.carrier_id)
             case Released():
                 self._let_wait(change)
                 self.entries.append(outcome.entry)
@@ -156,11 +162,12 @@ class Consequences:
                 self.elsewhere.append(change.message)
             else:
                 self.landed.append(change.message)
-            self._send(change, part.submitted_at)
+            self._send(change, part.submitted_at, part.carrier_id)
 
-    def _send(self, change: MessageChange, at: datetime) -> None:
+    def _send(self, change: MessageChange, at: datetime, carrier_id: int) -> None:
         message = change.message
         change.status, change.sent_at = "sent", at
+        self.sales.append(Sale(carrier_id, message, is_refund=False))
         self.changed[message.id] = change
         if message.account_id in self._tell_sent:
             self._tell(message, "message.sent")
@@ -183,7 +190,7 @@ class Consequences:
         if change.status in {"queued", "sending"}:
             # The receipt proves the submission, wherever the message was waiting.
             self.elsewhere.append(change.message)
-            self._send(change, report.received_at)
+            self._send(change, report.received_at, report.carrier_id)
         if status == "delivered":
             change.delivered_at = report.received_at
         self._move(change, status, reason, self._refund_rules.get(report.carrier_id), report)
@@ -246,7 +253,16 @@ class Consequences:
         # At the clock, like a flow that was idle; its old turn is long past.
         avoid = resumed.carrier_id if resumed.avoid else None
         self.entries.append(
-            QueueEntry(message.id, message.country, resumed.lane, None, again=True, avoid=avoid)
+            QueueEntry(
+                message.id,
+                message.country,
+                message.network,
+                None,
+                resumed.lane,
+                None,
+                again=True,
+                avoid=avoid,
+            )
         )
         if resumed.resend:
             self.incidents.append(Incident(message.id, "resend", resumed.carrier_id))
@@ -302,6 +318,8 @@ class Consequences:
             return
         if not lifecycle.is_final(change.status):
             self.settled[message.batch_id] = self.settled.get(message.batch_id, 0) + 1
+        carrier_id = None if report is None else report.carrier_id
+        is_sold = change.status in _SOLD
         self._count_end(message, change.status, status)
         self.endings.append(
             Ending(
@@ -310,7 +328,7 @@ class Consequences:
                 message.country,
                 status,
                 reason,
-                None if report is None else report.carrier_id,
+                carrier_id,
                 None if report is None else report.received_at,
             )
         )
@@ -318,10 +336,14 @@ class Consequences:
         self.changed[message.id] = change
         self._tell(message, f"message.{status}")
         paid_back = self._refunded if refunded is None else refunded
-        if status in paid_back and message.cost > 0 and message.refunded_at is None:
+        is_refund = status in paid_back and message.cost > 0 and message.refunded_at is None
+        if is_refund:
             change.refunded_at = self.now
             self.refunds.append(message)
             self._tell(message, "message.refunded")
+        # What was charged is given back, or what was not is kept, as where the customer pays for a doubt.
+        if is_refund == is_sold:
+            self.sales.append(Sale(carrier_id, message, is_refund))
 
     def _tell(self, message: LockedMessage, type_: str) -> None:
         self.events.append(NewEvent(message.account_id, type_, message.id, message.batch_id))

@@ -5,9 +5,12 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
+from msgspec import structs
+
 from tumira.core.backoff import retry_wait_s
 from tumira.delivery.outcomes import CarrierRefused, LeftInDoubt, Outcome, Released, RetryLater, Taken
 from tumira.delivery.receipt_rules import key
+from tumira.delivery.routes.rules import SegmentCost
 from tumira.delivery.smpp.encoding import EncodedText, encode
 from tumira.delivery.smpp.pdu import SubmitBodies, relative_validity
 from tumira.delivery.store.carriers import Carrier
@@ -30,6 +33,7 @@ class Submission:
         "attempt",
         "claimed",
         "closed",
+        "cost",
         "encoded",
         "in_line",
         "overdue",
@@ -49,6 +53,8 @@ class Submission:
         self.claimed = claimed
         self.encoded = encoded
         self.reference = reference
+        # What the carrier takes for a segment, if known; an answer that names its own cost replaces it.
+        self.cost: SegmentCost | None = None
         self.attempt = past.resends if past is not None else 0
         self.retries = past.retries if past is not None else 0
         self.taken = len(past.taken) if past is not None else 0
@@ -135,6 +141,8 @@ def segment_taken(
         claimed.claimed_at,
         *times,
     )
+    if submission.cost is not None:
+        part.cost, part.currency, part.cost_usd = structs.astuple(submission.cost)
     whole = claimed if claimed.segments == 1 else None
     return Taken(claimed.id, part, submission.complete, submission.closed, whole)
 
@@ -161,7 +169,14 @@ def final_outcome(submission: Submission, carrier: Carrier, doubt: str) -> Outco
         return RetryLater(claimed.id, carrier.id, number, wait_s, detail)
     if not submission.complete:
         entry = QueueEntry(
-            claimed.id, claimed.country, claimed.lane, claimed.turn, submission.again, claimed.avoid
+            claimed.id,
+            claimed.country,
+            claimed.network,
+            claimed.queue,
+            claimed.lane,
+            claimed.turn,
+            submission.again,
+            claimed.avoid,
         )
         return Released(claimed.id, entry)
     return None

@@ -22,7 +22,8 @@ from tumira.delivery.follow_up import DOUBT_WAIT_S
 from tumira.delivery.observer import FLUSH_S, Observer
 from tumira.delivery.outcomes import LeftInDoubt
 from tumira.delivery.recorder import Recorder
-from tumira.delivery.routing import Routes
+from tumira.delivery.routes import store as route_store
+from tumira.delivery.routes.rules import CarrierRoute, Routes
 from tumira.delivery.sender import Sender
 from tumira.delivery.settle import settle
 from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS, SmppTimeouts
@@ -127,10 +128,11 @@ class Supervisor:
                         self._open(carrier, number)
             countries = await list_countries(connection)
             avoided = await queue.list_avoided(connection)
+            routes = await route_store.list_routes(connection)
             tell_sent = await endpoints.list_subscribed_accounts(connection, "message.sent")
         for recorder in self._recorders.values():
             recorder.tell_sent = tell_sent
-        self._pass_on(active, health, countries, avoided, began)
+        self._pass_on(active, health, countries, avoided, routes, began)
         metrics.BEAT.set_to_current_time()
 
     async def _renew_leases(self, connection: Connection) -> int:
@@ -189,6 +191,7 @@ class Supervisor:
         health: Sequence[BindHealth],
         countries: Sequence[str],
         avoided: Collection[tuple[str, int]],
+        routes: Sequence[CarrierRoute],
         began: float,
     ) -> None:
         """Pass on the leases, each bind's share of its carrier's rate, and the routes."""
@@ -196,7 +199,7 @@ class Supervisor:
         for held in self._held.values():
             if held.sender.is_healthy:
                 well.add(held.sender.carrier.id)
-        self._routes.renew(active, well, countries, avoided)
+        self._routes.renew(active, well, countries, avoided, routes)
         for held in self._held.values():
             carrier = held.sender.carrier
             bound = sum(

@@ -18,6 +18,9 @@ from tumira.core.ids import ACCOUNT, first_id, write_id
 from tumira.core.loops import forever
 from tumira.delivery import follow_up
 from tumira.delivery.replies import store as reply_parts
+from tumira.delivery.routes import ported
+from tumira.delivery.routes import store as route_store
+from tumira.delivery.routes.rules import list_losing, rank_carriers
 from tumira.delivery.store import binds, carriers, receipts
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store import waiting as places
@@ -35,7 +38,7 @@ from tumira.postgres.pool import Database
 from tumira.postgres.statement import Statement
 from tumira.pricing.actions import apply_due_prices
 from tumira.pricing.phone_numbers import NUMBERS_KEPT
-from tumira.pricing.store import list_countries
+from tumira.pricing.store import get_tariff, list_countries
 from tumira.replies import store as replies
 from tumira.sending import batches
 from tumira.sending.lifecycle import TEXT_KEPT
@@ -139,11 +142,25 @@ async def _take_over_from_dead(connection: Connection) -> int:
 
 
 async def _fail_unroutable(connection: Connection) -> int:
-    active = await carriers.list_active(connection)
-    if any(carrier.countries is None for carrier in active):
-        return 0
-    covered = {country for carrier in active for country in carrier.countries or ()}
-    return await follow_up.fail_unroutable(connection, covered)
+    ranked = rank_carriers(
+        await carriers.list_active(connection),
+        await list_countries(connection),
+        await route_store.list_routes(connection),
+    )
+    return await follow_up.fail_unroutable(connection, [queue for queue, able in ranked.items() if able])
+
+
+async def _warn_of_losses(connection: Connection) -> int:
+    losing = list_losing(await route_store.list_routes(connection), (await get_tariff(connection)).prices)
+    for route, price in losing:
+        _log.warning(
+            "route costs more than its price",
+            carrier=route.carrier,
+            route=route.queue,
+            cost_usd=str(route.cost_usd),
+            price_usd=str(price),
+        )
+    return 0
 
 
 async def _expire_waiting(database: Database) -> int:
@@ -257,6 +274,8 @@ MAINTENANCE_TASKS: Final[Sequence[MaintenanceTask | MultiStepTask]] = (
     _some("forget texts near the line", 600, near_line_store.delete_old, REFUSALS_PER_TURN_MAX),
     MaintenanceTask("forget old uploads", 600, _forget_uploads, more_at=UPLOADS_PER_TURN_MAX),
     _some("forget old mails", 60, outbox.delete_expired, MAILS_PER_TURN_MAX),
+    _some("forget networks of numbers", 600, ported.delete_old, NUMBERS_PER_TURN_MAX),
+    MaintenanceTask("warn of routes that lose money", 600, _warn_of_losses),
     MaintenanceTask("forget old latencies", 600, _forget_latencies, more_at=2 * SLOTS_PER_TURN_MAX),
     MaintenanceTask("add up ledgers", 10, _add_up_ledgers),
     MaintenanceTask("add up money by day", 10, money_days.add_up, more_at=money_days.TRANSFERS_PER_TURN),

@@ -15,6 +15,8 @@ from prometheus_client import generate_latest
 from tumira import VERSION
 from tumira.core import metrics
 from tumira.core.database_errors import UNAVAILABLE
+from tumira.delivery.routes.rules import list_losing
+from tumira.delivery.routes.store import list_routes
 from tumira.delivery.store import binds
 from tumira.delivery.store.binds import BindState
 from tumira.operations import totals
@@ -23,7 +25,7 @@ from tumira.postgres import clock, nodes, partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Statement
-from tumira.pricing.store import list_countries
+from tumira.pricing.store import get_tariff, list_countries
 from tumira.sending.batcher import Batcher
 
 # Of the endpoints that are behind, the oldest event is looked for at those that miss the most.
@@ -182,6 +184,8 @@ async def _measure_carriers(connection: Connection) -> None:
     uncovered = await binds.countries_without_carrier(connection)
     for country in await list_countries(connection):
         metrics.COVERED.labels(country).set(country not in uncovered)
+    routes, tariff = await list_routes(connection), await get_tariff(connection)
+    metrics.LOSING_ROUTES.set(len(list_losing(routes, tariff.prices)))
 
 
 async def _measure_webhooks(connection: Connection) -> None:

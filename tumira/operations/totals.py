@@ -12,8 +12,11 @@ from uuid import UUID
 
 from tumira.core.days import LOCAL_TIME
 from tumira.core.ids import first_id, made_at_ms
+from tumira.postgres.columns import named_columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
+from tumira.pricing.networks import list_queues
+from tumira.pricing.store import list_countries
 from tumira.sending.daily_totals import DAYS_MAX, OPEN_BATCHES_MAX, Day
 
 # Of what was accepted, the newest so many are counted one by one; the rest is concluded from them.
@@ -177,26 +180,30 @@ class Stand:
 
 # Each stand is read in the order of its turns, and no further than the bound. Ids sort by age, as texts too.
 SQL_STANDS: Final = Statement("""
-SELECT destinations.country, lanes.lane, stand.count, stand.oldest
-  FROM destinations
+SELECT names.country, lanes.lane, sum(stand.count)::bigint AS count, min(stand.oldest) AS oldest
+  FROM unnest(%(countries)s::text[], %(queues)s::text[]) AS names (country, queue)
  CROSS JOIN unnest(ARRAY[0, 1]::smallint[]) AS lanes (lane)
  CROSS JOIN LATERAL (
        SELECT count(*) AS count, min(first.message_id::text COLLATE "C") AS oldest
          FROM (SELECT message_id
                  FROM queue
-                WHERE queue.country = destinations.country
+                WHERE queue.country = names.queue
                   AND queue.lane = lanes.lane
                 ORDER BY queue.turn, queue.message_id
                 LIMIT %(count_max)s) AS first
        ) AS stand
  WHERE stand.count > 0
- ORDER BY destinations.country, lanes.lane
+ GROUP BY names.country, lanes.lane
+ ORDER BY names.country, lanes.lane
 """)
 
 
 async def stands(connection: Connection, count_max: int = WAITING_MAX) -> Sequence[Stand]:
-    """Return the queues, by country and lane."""
-    rows = await SQL_STANDS.rows(connection, count_max=count_max)
+    """Return the queues, by country and lane; those of a country's networks together."""
+    names = [
+        (country, queue) for country in await list_countries(connection) for queue in list_queues(country)
+    ]
+    rows = await SQL_STANDS.rows(connection, **named_columns("countries queues", names), count_max=count_max)
     return [Stand(row["country"], row["lane"], row["count"], made_at_ms(UUID(row["oldest"]))) for row in rows]
 
 

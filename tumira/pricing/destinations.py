@@ -1,14 +1,13 @@
-"""Destinations, prices and networks: which numbers can be sent to, and what a segment costs.
+"""Destinations and prices: which numbers can be sent to, and what a segment costs.
 
 Destinations and prices are rows; a tariff is one version of all of them, indexed once and then only read.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
-from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -87,13 +86,21 @@ _PriceIndex = Mapping[str, Mapping[int, tuple[str, Decimal]]]
 class Tariff:
     """One version of all destinations and prices; never changed once built."""
 
-    __slots__ = ("destinations", "lengths", "names", "price_index", "prices", "shape", "version")
+    __slots__ = ("destinations", "lengths", "names", "price_index", "prices", "routed", "shape", "version")
 
-    def __init__(self, version: int, destinations: Sequence[Destination], prices: Sequence[Price]) -> None:
+    def __init__(
+        self,
+        version: int,
+        destinations: Sequence[Destination],
+        prices: Sequence[Price],
+        routed: frozenset[str] = frozenset(),
+    ) -> None:
         self.version: Final = version
         self.destinations: Final = tuple(destinations)
         self.names: Final = {one.country: one.name for one in destinations}
         self.prices: Final = tuple(prices)
+        # The networks with routes, and so a queue, of their own, as in `ZW-econet`.
+        self.routed: Final = routed
         # How long whole numbers can be: a quick look before a number is read in several ways.
         self.lengths: Final = frozenset(
             len("+") + len(one.calling_code) + length
@@ -159,68 +166,3 @@ def sort_recipients(
 def is_mobile(number: str, calling_code: str) -> bool:
     """Tell landlines from mobile numbers; where a country's ranges are not known, every number is mobile."""
     return _MOBILE.get(calling_code, _EVERY_NUMBER)(number) is not None
-
-
-# The networks by calling code, with the first digits of their national numbers; `606-609` is four prefixes.
-# The longest prefix that fits counts. In Zimbabwe these digits are the network. In South Africa people keep
-# their number when they change networks, so there it is a guess.
-_ISSUED: Final = {
-    "+263": {
-        "Econet": "77 78 79",
-        "NetOne": "71 72",
-        "Telecel": "73",
-        "Dolphin": "75",
-    },
-    "+27": {
-        "Vodacom": "71 72 76 79 82 606-609 636-637 646-649 660-665 673-675 818",
-        "MTN": "73 78 83 603-605 63 640 655-657 686-690 710 717-719 810",
-        "Cell C": "61 62 74 84 641-645 650-654",
-        "Telkom Mobile": "67 68 69 75 601-602 614 658-659 811-815 817",
-        "Rain": "50 696",
-        "Liquid": "600",
-    },
-}
-# The network is known from this many characters of a number, `+` and calling code included.
-_PREFIX_LENGTH: Final = 7
-_PREFIXES_CACHED: Final = 16_384
-
-# A number keeps its digits here when its owner changes networks.
-PORTED_COUNTRIES: Final = frozenset({"ZA"})
-# The countries whose networks are known.
-NETWORK_COUNTRIES: Final = frozenset({"ZW", "ZA"})
-
-
-def network_of(number: str, country: str) -> str:
-    """Return the name of a number's network, or its country, as in `ZM`, where that is not known."""
-    return _find_network(number[:_PREFIX_LENGTH]) or country
-
-
-def network_name(network: str, country: str, country_name: str) -> str:
-    """Return the label of a network, or of all the networks of a country that are not known."""
-    if network != country:
-        return network
-    return f"{country_name}, other networks" if country in NETWORK_COUNTRIES else country_name
-
-
-@lru_cache(_PREFIXES_CACHED)
-def _find_network(start: str) -> str | None:
-    for length in range(len(start), 0, -1):
-        found = _NETWORKS.get(start[:length])
-        if found is not None:
-            return found
-    return None
-
-
-def _prefixes(written: str) -> Iterator[str]:
-    for text in written.split():
-        first, _, last = text.partition("-")
-        for digits in range(int(first), int(last or first) + 1):
-            yield str(digits)
-
-
-_NETWORKS: Final[Mapping[str, str]] = {
-    code + digits: network
-    for code, networks in _ISSUED.items()
-    for network, written in networks.items()
-    for digits in _prefixes(written)
-}

@@ -31,7 +31,7 @@ class ValidRequest(Struct, frozen=True):
 
 
 class Leg(Struct, frozen=True):
-    """The messages of a batch to one country: they cost the same and share a flow."""
+    """The messages of a batch to one country: they cost the same."""
 
     country: str
     cost: Decimal
@@ -48,6 +48,8 @@ class Quote(Struct, frozen=True):
     segments: int
     total_cost: Decimal
     tariff_version: int
+    # The networks with queues of their own, by the same tariff.
+    routed: frozenset[str] = frozenset()
 
 
 def quote(
@@ -76,7 +78,7 @@ def quote(
         only = recipients.accepted[0]
         cost = only.price_usd * size.segments
         legs = [Leg(only.country, cost, 1)]
-        return Quote([only.number], [0], legs, [], size.segments, cost, tariff.version)
+        return Quote([only.number], [0], legs, [], size.segments, cost, tariff.version, tariff.routed)
     places: dict[str, int] = {}
     prices: list[Decimal] = []
     leg_of: list[int] = []
@@ -97,6 +99,7 @@ def quote(
         segments=size.segments,
         total_cost=sum((leg.cost * leg.count for leg in legs), Decimal(0)),
         tariff_version=tariff.version,
+        routed=tariff.routed,
     )
 
 

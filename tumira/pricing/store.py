@@ -24,6 +24,7 @@ class ScheduledPrice:
 # One statement, so that version and rows are of one moment.
 SQL_TARIFF: Final = Statement("""
 SELECT (SELECT version FROM tariff) AS version,
+       (SELECT array_agg(DISTINCT country || '-' || network) FROM routes WHERE network IS NOT NULL) AS routed,
        d.country, d.calling_code, d.name, d.national_lengths, p.channel, p.status, p.price_usd
   FROM destinations d
   LEFT JOIN prices p ON p.country = d.country
@@ -45,7 +46,7 @@ async def get_tariff(connection: Connection) -> Tariff:
         for row in rows
         if row["channel"] is not None
     ]
-    return Tariff(rows[0]["version"], list(destinations.values()), prices)
+    return Tariff(rows[0]["version"], list(destinations.values()), prices, frozenset(rows[0]["routed"] or ()))
 
 
 SQL_INSERT_DESTINATION: Final = Statement("""

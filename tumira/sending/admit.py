@@ -45,7 +45,7 @@ async def admit_unlocked(
 
     The caller has begun a transaction on the connection, and commits it.
     """
-    held, known, facts = await lookups.lock_and_read(connection, _asked(group))
+    held, known, facts = await lookups.lock_and_read(connection, _asked(group), _numbers(group))
     here = [(call, one) for call, one in zip(group, known, strict=True) if call.account_id in held]
     decided = iter(await _admit(connection, rules, render, here, held, facts) if here else ())
     return [next(decided) if call.account_id in held else None for call in group]
@@ -55,7 +55,7 @@ async def admit_alone(connection: Connection, rules: Rules, render: Render, call
     """Decide one call, waiting for its account as long as the transaction's lock timeout allows."""
     held = {call.account_id: await accounts.lock(connection, call.account_id)}
     # Read in a later statement: one statement would read what was true before it waited for the lock.
-    (known,), facts = await lookups.read(connection, _asked([call]), list(held))
+    (known,), facts = await lookups.read(connection, _asked([call]), list(held), _numbers([call]))
     return (await _admit(connection, rules, render, [(call, known)], held, facts))[0]
 
 
@@ -65,6 +65,11 @@ def _asked(group: Sequence[Call]) -> Sequence[tuple[AccountId, KeyId | None, str
         (call.account_id, call.key_id, None if key is None else key.key)
         for call, key in zip(group, keys, strict=True)
     ]
+
+
+def _numbers(group: Sequence[Call]) -> Sequence[str]:
+    """Return the recipients of a group as they are written; not all of them need to be numbers."""
+    return [number for call in group if isinstance(call.send, Send) for number in call.send.request.to]
 
 
 async def _admit(

@@ -9,7 +9,7 @@ from tumira.core.ids import AccountId, BatchId, message_ids, new_id
 from tumira.postgres.connection import Connection
 from tumira.pricing.quote import Quote, ValidRequest, unbilled_octets
 from tumira.sending import fairness, insert
-from tumira.sending.insert import Debit, Flow, NewBatch
+from tumira.sending.insert import Debit, Flow, NewBatch, split_by_network
 from tumira.sending.limits import spend
 from tumira.sending.lookups import GroupFacts
 from tumira.sending.low_balance import tell_low_balances
@@ -56,13 +56,13 @@ class Charges:
     ) -> NewBatch:
         """Give a send its ids and the turns of its messages; `texts` are for messages with their own text."""
         batch_id = BatchId(new_id(self._facts.now_us // 1000))
-        segments = leg_segments or [quote.segments] * len(quote.legs)
+        legs, leg_of = split_by_network(quote, leg_segments, self._facts.ported)
         turns: list[range] = []
-        for leg, leg_size in zip(quote.legs, segments, strict=True):
-            flow = (account.id, leg.country, lane)
-            clock = self._facts.clocks.get((leg.country, lane), 0)
+        for leg in legs:
+            flow = (account.id, leg.queue, lane)
+            clock = self._facts.clocks.get((leg.queue, lane), 0)
             next_turn = self._next_turns.get(flow, self._facts.next_turns.get(flow, 0))
-            run = fairness.take_turns(clock, next_turn, leg_size, account.weight, leg.count)
+            run = fairness.take_turns(clock, next_turn, leg.segments, account.weight, leg.count)
             self._next_turns[flow] = run.next_turn
             turns.append(range(run.first, run.next_turn, run.step))
         return NewBatch(
@@ -73,9 +73,10 @@ class Charges:
             quote=quote,
             lane=lane,
             message_ids=message_ids(batch_id, len(quote.numbers)),
-            turns=turns[0] if len(turns) == 1 else _merge(turns, quote.leg_of),
+            turns=turns[0] if len(turns) == 1 else _merge(turns, leg_of),
+            legs=legs,
+            leg_of=leg_of,
             texts=texts,
-            leg_segments=leg_segments,
             near_line=near_line,
         )
 

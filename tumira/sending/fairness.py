@@ -1,6 +1,6 @@
 """Fair queueing: the lane of a send, and the turns of its messages.
 
-A turn is a virtual start time, as in start-time fair queueing. Each flow (account, country, lane) spends
+A turn is a virtual start time, as in start-time fair queueing. Each flow (account, queue, lane) spends
 turns in proportion to the segments it sends, so accounts that wait at the same time are served alternately,
 however long their queues are.
 """

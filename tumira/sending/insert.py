@@ -17,9 +17,43 @@ from tumira.accounts.store import LockedAccount
 from tumira.core.ids import AccountId, BatchId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
+from tumira.pricing.networks import find_network, queue_of
 from tumira.pricing.quote import Quote, ValidRequest
 
+# An account, a queue and a lane.
 Flow = tuple[AccountId, str, int]
+
+
+class NewLeg(Struct, frozen=True):
+    """The messages of a batch to one network: they cost the same, have one length and share a flow."""
+
+    country: str
+    network: str
+    queue: str
+    cost: Decimal
+    segments: int
+    count: int
+
+
+def split_by_network(
+    quote: Quote, leg_segments: Sequence[int] | None, ported: Mapping[str, str]
+) -> tuple[Sequence[NewLeg], Sequence[int]]:
+    """Return the legs of a quote cut into networks, and the leg of each number.
+
+    `ported` are the numbers that are known to be in another network than their prefix says.
+    """
+    places: dict[tuple[int, str], int] = {}
+    leg_of: list[int] = []
+    for number, leg in zip(quote.numbers, quote.leg_of, strict=True):
+        network = ported.get(number) or find_network(number)
+        leg_of.append(places.setdefault((leg, network), len(places)))
+    legs = []
+    for place, (leg, network) in enumerate(places):
+        country, cost = quote.legs[leg].country, quote.legs[leg].cost
+        segments = quote.segments if leg_segments is None else leg_segments[leg]
+        queue = queue_of(country, network, quote.routed)
+        legs.append(NewLeg(country, network, queue, cost, segments, leg_of.count(place)))
+    return legs, leg_of
 
 
 class NewBatch(Struct, frozen=True):
@@ -33,9 +67,10 @@ class NewBatch(Struct, frozen=True):
     lane: int
     message_ids: Sequence[UUID]
     turns: Sequence[int]
-    # Set where each recipient has its own text, with the segments of each leg.
+    legs: Sequence[NewLeg]
+    leg_of: Sequence[int]
+    # Set where each recipient has its own text.
     texts: Sequence[str] | None = None
-    leg_segments: Sequence[int] | None = None
     # A text of it passed near the line.
     near_line: bool = False
 
@@ -76,12 +111,13 @@ charged AS (
        AND id = ANY(%(charged_ids)s::uuid[])
 )"""
 
+# The column `country` of `flows`, `queue` and `clocks` names a queue: a country, or a network of it.
 _ADVANCE: Final = """
 advanced AS (
     INSERT INTO flows (account_id, country, lane, next_turn)
-    SELECT account_id, country, lane, next_turn
-      FROM unnest(%(flow_account_ids)s::uuid[], %(flow_countries)s::text[], %(flow_lanes)s::smallint[],
-                  %(next_turns)s::bigint[]) AS flow (account_id, country, lane, next_turn)
+    SELECT account_id, queue, lane, next_turn
+      FROM unnest(%(flow_account_ids)s::uuid[], %(flow_queues)s::text[], %(flow_lanes)s::smallint[],
+                  %(next_turns)s::bigint[]) AS flow (account_id, queue, lane, next_turn)
         ON CONFLICT (account_id, country, lane) DO UPDATE SET next_turn = excluded.next_turn
 )"""
 
@@ -102,9 +138,10 @@ stored AS (
 # A message refers to its leg by index into short arrays, so a thousand rows take four long arrays only.
 _ADDRESS: Final = """
 addressed AS (
-    INSERT INTO messages (id, batch_id, account_id, segments, country, recipient, cost)
+    INSERT INTO messages (id, batch_id, account_id, segments, country, network, recipient, cost)
     SELECT id, (%(leg_batch_ids)s::uuid[])[leg], (%(leg_account_ids)s::uuid[])[leg],
-           (%(leg_segments)s::smallint[])[leg], (%(leg_countries)s::text[])[leg], recipient,
+           (%(leg_segments)s::smallint[])[leg], (%(leg_countries)s::text[])[leg],
+           (%(leg_networks)s::text[])[leg], recipient,
            (%(leg_costs)s::numeric[])[leg]
       FROM unnest(%(message_ids)s::uuid[], %(legs)s::integer[], %(recipients)s::text[])
            AS message (id, leg, recipient)
@@ -113,9 +150,10 @@ addressed AS (
 # The same where each message has its own text.
 _ADDRESS_TEXTS: Final = """
 addressed AS (
-    INSERT INTO messages (id, batch_id, account_id, segments, country, recipient, cost, body)
+    INSERT INTO messages (id, batch_id, account_id, segments, country, network, recipient, cost, body)
     SELECT id, (%(leg_batch_ids)s::uuid[])[leg], (%(leg_account_ids)s::uuid[])[leg],
-           (%(leg_segments)s::smallint[])[leg], (%(leg_countries)s::text[])[leg], recipient,
+           (%(leg_segments)s::smallint[])[leg], (%(leg_countries)s::text[])[leg],
+           (%(leg_networks)s::text[])[leg], recipient,
            (%(leg_costs)s::numeric[])[leg], body
       FROM unnest(%(message_ids)s::uuid[], %(legs)s::integer[], %(recipients)s::text[], %(texts)s::text[])
            AS message (id, leg, recipient, body)
@@ -124,7 +162,7 @@ addressed AS (
 _QUEUE: Final = """
 queued AS (
     INSERT INTO queue (country, lane, turn, message_id)
-    SELECT (%(leg_countries)s::text[])[leg], (%(leg_lanes)s::smallint[])[leg], turn, id
+    SELECT (%(leg_queues)s::text[])[leg], (%(leg_lanes)s::smallint[])[leg], turn, id
       FROM unnest(%(message_ids)s::uuid[], %(legs)s::integer[], %(turns)s::bigint[])
            AS message (id, leg, turn)
 )"""
@@ -239,19 +277,19 @@ def _write_array(numbers: Sequence[int]) -> str:
 def _advance(next_turns: Mapping[Flow, int]) -> dict[str, Any]:
     return {
         "flow_account_ids": [account_id for account_id, _, _ in next_turns],
-        "flow_countries": [country for _, country, _ in next_turns],
+        "flow_queues": [queue for _, queue, _ in next_turns],
         "flow_lanes": [lane for _, _, lane in next_turns],
         "next_turns": list(next_turns.values()),
     }
 
 
 def _store(batches: Sequence[NewBatch]) -> dict[str, Any]:
-    legs = [(batch, leg) for batch in batches for leg in batch.quote.legs]
+    legs = [(batch, leg) for batch in batches for leg in batch.legs]
     legs_of_messages: list[int] = []
     first_leg = 1
     for batch in batches:
-        legs_of_messages.extend([first_leg + leg for leg in batch.quote.leg_of])
-        first_leg += len(batch.quote.legs)
+        legs_of_messages.extend([first_leg + leg for leg in batch.leg_of])
+        first_leg += len(batch.legs)
     return {
         "ids": [batch.id for batch in batches],
         "account_ids": [batch.account_id for batch in batches],
@@ -267,13 +305,11 @@ def _store(batches: Sequence[NewBatch]) -> dict[str, Any]:
         "near_lines": [batch.near_line or None for batch in batches],
         "leg_batch_ids": [batch.id for batch, _ in legs],
         "leg_account_ids": [batch.account_id for batch, _ in legs],
-        "leg_segments": [
-            segments
-            for batch in batches
-            for segments in batch.leg_segments or [batch.quote.segments] * len(batch.quote.legs)
-        ],
+        "leg_segments": [leg.segments for _, leg in legs],
         "leg_lanes": [batch.lane for batch, _ in legs],
         "leg_countries": [leg.country for _, leg in legs],
+        "leg_networks": [leg.network for _, leg in legs],
+        "leg_queues": [leg.queue for _, leg in legs],
         "leg_costs": [leg.cost for _, leg in legs],
         "message_ids": [message_id for batch in batches for message_id in batch.message_ids],
         "legs": legs_of_messages,

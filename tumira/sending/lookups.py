@@ -15,6 +15,7 @@ from tumira.accounts.store import LOCKED, LockedAccount, read_locked
 from tumira.core.ids import AccountId, KeyId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
+from tumira.pricing.networks import ported_digits
 
 IDEMPOTENCY_HOURS: Final = 72
 
@@ -38,8 +39,11 @@ class GroupFacts:
     now: datetime
     tariff_version: int
     policy_version: int
+    # By queue and lane, and by account, queue and lane.
     clocks: Mapping[tuple[str, int], int]
     next_turns: Mapping[tuple[AccountId, str, int], int]
+    # Numbers that are known to be in another network than their prefix says.
+    ported: Mapping[str, str]
 
 
 # One row for each call, then the shared rows: one round trip for everything. The sub-selects with OFFSET 0
@@ -75,8 +79,14 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, country, lane, turn FROM clocks
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, account_id, country, lane, next_turn
   FROM flows
  WHERE account_id = ANY(%(account_ids)s::uuid[])
+ UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, network, 2, number
+  FROM number_networks
+ WHERE number = ANY(%(ported)s::bigint[])
 """  # noqa: S608 - the one value put in is a constant
 _FACTS: Final = 10
+# Stands in place of a lane where a row is the network of a number.
+_PORTED: Final = 2
 
 SQL_READ: Final = Statement(_READ)
 
@@ -107,11 +117,18 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, held.*
 
 
 async def lock_and_read(
-    connection: Connection, asked: Sequence[tuple[AccountId, KeyId | None, str | None]]
+    connection: Connection,
+    asked: Sequence[tuple[AccountId, KeyId | None, str | None]],
+    numbers: Sequence[str] = (),
 ) -> tuple[Mapping[AccountId, LockedAccount], Sequence[CallFacts], GroupFacts]:
-    """Lock the accounts that no other transaction has locked, and return the facts of each call, in order."""
+    """Lock the accounts that no other transaction has locked, and return the facts of each call, in order.
+
+    `numbers` are those whose networks are wanted, as the calls write them.
+    """
     rows = await SQL_LOCK_AND_READ.rows(
-        connection, **_parameters(asked), account_ids=sorted({account_id for account_id, _, _ in asked})
+        connection,
+        **_parameters(asked, numbers),
+        account_ids=sorted({account_id for account_id, _, _ in asked}),
     )
     held = [read_locked(row[_FACTS:-1]) for row in rows if row["id"] is not None]
     calls, facts = _read_facts([row[:_FACTS] for row in rows if row["id"] is None])
@@ -122,14 +139,18 @@ async def read(
     connection: Connection,
     asked: Sequence[tuple[AccountId, KeyId | None, str | None]],
     account_ids: Sequence[AccountId],
+    numbers: Sequence[str] = (),
 ) -> tuple[Sequence[CallFacts], GroupFacts]:
     """Return the facts of each call, in order, and of the group; this transaction has locked the accounts."""
-    rows = await SQL_READ.rows(connection, **_parameters(asked), account_ids=account_ids)
+    rows = await SQL_READ.rows(connection, **_parameters(asked, numbers), account_ids=account_ids)
     return _read_facts(rows)
 
 
-def _parameters(asked: Sequence[tuple[AccountId, KeyId | None, str | None]]) -> dict[str, Any]:
+def _parameters(
+    asked: Sequence[tuple[AccountId, KeyId | None, str | None]], numbers: Sequence[str]
+) -> dict[str, Any]:
     return {
+        "ported": [int(digits) for number in numbers if (digits := ported_digits(number.strip()))],
         "caller_ids": [account_id for account_id, _, _ in asked],
         "key_ids": [key_id for _, key_id, _ in asked],
         "idempotency_keys": [idempotency_key for _, _, idempotency_key in asked],
@@ -140,6 +161,7 @@ def _read_facts(rows: Iterable[Iterable[Any]]) -> tuple[Sequence[CallFacts], Gro
     calls: dict[int, CallFacts] = {}
     clocks: dict[tuple[str, int], int] = {}
     next_turns: dict[tuple[AccountId, str, int], int] = {}
+    ported: dict[str, str] = {}
     tariff_version = policy_version = now_us = 0
     for row in rows:
         place, revoked, scopes, use_is_news, fingerprint, response, account_id, country, lane, number = row
@@ -148,6 +170,8 @@ def _read_facts(rows: Iterable[Iterable[Any]]) -> tuple[Sequence[CallFacts], Gro
             calls[place] = CallFacts(revoked, scopes, use_is_news, earlier_answer)
         elif account_id is not None:
             next_turns[account_id, country, lane] = number
+        elif country is not None and lane == _PORTED:
+            ported[f"+{number}"] = country
         elif country is not None:
             clocks[country, lane] = number
         elif lane is None:
@@ -158,7 +182,7 @@ def _read_facts(rows: Iterable[Iterable[Any]]) -> tuple[Sequence[CallFacts], Gro
             now_us = number
     ordered = [calls[place] for place in range(1, len(calls) + 1)]
     now = datetime.fromtimestamp(now_us / 1_000_000, UTC)
-    return ordered, GroupFacts(now_us, now, tariff_version, policy_version, clocks, next_turns)
+    return ordered, GroupFacts(now_us, now, tariff_version, policy_version, clocks, next_turns, ported)
 
 
 SQL_LOCK_KEY: Final = Statement(

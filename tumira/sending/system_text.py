@@ -10,7 +10,7 @@ from tumira.pricing.quote import Leg, Quote, ValidRequest
 from tumira.pricing.segments import measure
 from tumira.pricing.store import get_tariff
 from tumira.sending import fairness, lookups
-from tumira.sending.insert import NewBatch, insert_batch
+from tumira.sending.insert import NewBatch, insert_batch, split_by_network
 
 
 async def send_text(connection: Connection, phone: str, text: str) -> None:
@@ -21,11 +21,13 @@ async def send_text(connection: Connection, phone: str, text: str) -> None:
         # The country is no longer served.
         return
     recipient = accepted[0]
-    _, facts = await lookups.read(connection, [], [])
+    _, facts = await lookups.read(connection, [], [], [phone])
     segments = measure(text).segments
     batch_id = BatchId(new_id(facts.now_us // 1000))
     lane = fairness.lane(1)
-    leg = Leg(recipient.country, Decimal(0), 1)
+    legs = [Leg(recipient.country, Decimal(0), 1)]
+    quote = Quote([phone], [0], legs, [], segments, Decimal(0), tariff.version, tariff.routed)
+    legs_by_network, leg_of = split_by_network(quote, None, facts.ported)
     await insert_batch(
         connection,
         NewBatch(
@@ -33,9 +35,11 @@ async def send_text(connection: Connection, phone: str, text: str) -> None:
             account_id=SYSTEM,
             created_at=facts.now,
             request=ValidRequest("sms", [phone], text, None, dry_run=False),
-            quote=Quote([phone], [0], [leg], [], segments, Decimal(0), tariff.version),
+            quote=quote,
             lane=lane,
             message_ids=message_ids(batch_id, 1),
-            turns=[facts.clocks.get((recipient.country, lane), 0)],
+            turns=[facts.clocks.get((legs_by_network[0].queue, lane), 0)],
+            legs=legs_by_network,
+            leg_of=leg_of,
         ),
     )

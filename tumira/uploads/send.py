@@ -155,6 +155,7 @@ def price_chunk(tariff: Tariff, message: str, chunk: Chunk) -> PricedChunk:
             segments=max(leg_segments, default=1),
             total_cost=sum((leg.cost * leg.count for leg in legs), Decimal(0)),
             tariff_version=tariff.version,
+            routed=tariff.routed,
         ),
         leg_segments,
         len(chunk.recipients) - len(numbers),
@@ -374,7 +375,7 @@ async def _send(
     await connection.execute(f"SET LOCAL lock_timeout = {ACCOUNT_WAIT_MS}")
     account = await accounts.lock(connection, upload.account_id)
     # Read under the account's lock: the turns of its messages follow those of its last ones.
-    _calls, facts = await lookups.read(connection, [], [account.id])
+    _calls, facts = await lookups.read(connection, [], [account.id], priced.quote.numbers)
     refusal = refuse_charge(account, cost, facts.now)
     if refusal is not None:
         return _say(refusal, len(chunk.recipients))

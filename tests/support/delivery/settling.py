@@ -181,7 +181,16 @@ class World:
     def returned(self, claimed: ClaimedMessage, *, again: bool = False) -> Released:
         return Released(
             claimed.id,
-            QueueEntry(claimed.id, claimed.country, claimed.lane, claimed.turn, again, claimed.avoid),
+            QueueEntry(
+                claimed.id,
+                claimed.country,
+                claimed.network,
+                claimed.queue,
+                claimed.lane,
+                claimed.turn,
+                again,
+                claimed.avoid,
+            ),
         )
 
 

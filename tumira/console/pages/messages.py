@@ -26,6 +26,7 @@ from tumira.html.forms import FormRefused, ListFilterForm, TextField, read_path_
 from tumira.html.guards import or_404
 from tumira.html.redirect import redirect
 from tumira.operations import search_messages
+from tumira.pricing.networks import NAMES
 from tumira.pricing.phone_numbers import NUMBERS_KEPT, read_phone, write_phone
 from tumira.pricing.store import get_tariff
 from tumira.sending import batches
@@ -176,4 +177,10 @@ def _write_details(entry: TimelineEntry) -> str:
 
 def _words() -> Mapping[str, Any]:
     """Return what these pages write messages with."""
-    return {"mask": mask, "reasons": FAILURE_REASONS, "statuses": MESSAGE_STATUSES, "own": SYSTEM}
+    return {
+        "mask": mask,
+        "reasons": FAILURE_REASONS,
+        "statuses": MESSAGE_STATUSES,
+        "networks": NAMES,
+        "own": SYSTEM,
+    }

@@ -17,6 +17,8 @@ from tumira.core.ids import first_id
 from tumira.core.translation import _, ngettext
 from tumira.delivery import manage_carriers
 from tumira.delivery.manage_carriers import CarrierHealth
+from tumira.delivery.routes.rules import list_losing
+from tumira.delivery.routes.store import list_routes
 from tumira.delivery.store import binds, unmatched
 from tumira.operations.audit import runs
 from tumira.postgres import migrate, nodes, partitions
@@ -133,6 +135,15 @@ async def _list_delivery(session: OperatorSession, connection: Connection) -> Se
         title = ngettext("{count} carrier is not working", "{count} carriers are not working", len(bad))
         detail = ", ".join(f"{one.carrier.name} ({one.health})" for one in bad[:COUNT_MAX])
         found.append(ActionItem(title.format(count=len(bad)), detail, CARRIERS))
+    losing = list_losing(await list_routes(connection), tariff.prices)
+    if losing:
+        title = ngettext(
+            "{count} route costs more than its price",
+            "{count} routes cost more than their price",
+            len(losing),
+        )
+        detail = ", ".join(f"{route.queue} ({route.carrier})" for route, _price in losing[:COUNT_MAX])
+        found.append(ActionItem(title.format(count=len(losing)), detail, "/operator/routes"))
     if session.simulated:
         title = _("The simulator is the only carrier for {countries}").format(
             countries=_(" and ").join(session.simulated)

@@ -14,6 +14,7 @@ from dotenv import dotenv_values
 from tumira.core import urls
 from tumira.core.errors import OperatorError
 from tumira.core.mail_addresses import MAIL_ADDRESS
+from tumira.core.settings.networks import NetworkLookup, read_network_lookup
 from tumira.core.settings.payments import Payments, read_payments
 from tumira.core.settings.seller import NO_SELLER, Seller, read_seller
 from tumira.core.settings.support import NO_SUPPORT, Support, read_support
@@ -105,6 +106,8 @@ class Settings:
     # How long a web process that is to stop goes on, so that balancers look elsewhere first.
     drain_wait_s: int = 0
     seller: Seller = NO_SELLER
+    # None for a gateway that asks nobody for the networks of numbers.
+    network_lookup: NetworkLookup | None = None
 
     @property
     def local_url(self) -> str:
@@ -142,6 +145,7 @@ def load(environment: Mapping[str, str] | None = None, env_file: Path = Path(".e
         simulator_public=_switch(PREFIX + "SIMULATOR_PUBLIC", values),
         drain_wait_s=_drain_wait(values),
         seller=read_seller(values),
+        network_lookup=read_network_lookup(values),
     )
 
 

@@ -20,7 +20,7 @@ from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.latency import LatencyStep, NetworkEnds, NetworkTimes, Windows
 from tumira.html import chart
 from tumira.postgres.pool import Database
-from tumira.pricing.destinations import PORTED_COUNTRIES, network_name
+from tumira.pricing.networks import PORTED_COUNTRIES, network_name
 from tumira.pricing.store import get_tariff
 from tumira.sending import lifecycle
 

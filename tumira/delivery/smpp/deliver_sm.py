@@ -1,12 +1,16 @@
 """Delivery receipts and replies in deliver_sm and data_sm."""
 
+import re
 from typing import Final
 
 from tumira.delivery.receipt_rules import TEXT_MAX, ParsedText, Receipt, digits, parse_text, without_quote
 from tumira.delivery.replies.parts import ADDRESS_MAX, ReplyPart
 from tumira.delivery.smpp.encoding import split_segment
 from tumira.delivery.smpp.pdu import (
+    DEST_NETWORK_ID,
+    MCC,
     MESSAGE_STATE,
+    MNC,
     NETWORK_ERROR_CODE,
     RECEIPTED_MESSAGE_ID,
     ShortMessage,
@@ -22,6 +26,7 @@ _UDH: Final = 0x40
 _UCS_2: Final = 8
 _NETWORK_ERROR_OCTETS: Final = 3
 _PARTS_MAX: Final = 255
+_CODE: Final = re.compile("[0-9]{5,6}")
 
 _STATES: Final = (
     "SCHEDLD",
@@ -55,8 +60,9 @@ def read_receipt(message: ShortMessage) -> Receipt | None:
     # An intermediate notification reports an attempt; whatever its state, the carrier continues.
     if kind == _INTERMEDIATE:
         state = "ENROUTE"
+    network = _network(message.tlvs) if message.tlvs else None
     return Receipt(
-        reference, digits(message.source), state or "UNKNOWN", error, without_quote(text)[:TEXT_MAX]
+        reference, digits(message.source), state or "UNKNOWN", error, without_quote(text)[:TEXT_MAX], network
     )
 
 
@@ -98,6 +104,13 @@ def _optional(tlvs: dict[int, bytes]) -> tuple[str | None, str | None, str | Non
     # The first octet names the kind of network; zero in the others means that there was no error.
     code = int.from_bytes(network_error[1:], "big") if len(network_error) == _NETWORK_ERROR_OCTETS else 0
     return reference, word, str(code) if code else None
+
+
+def _network(tlvs: dict[int, bytes]) -> str | None:
+    """Return the MCC and MNC of the network; carriers use the tags for other things too."""
+    code = read_text(tlvs.get(MCC, b"")) + read_text(tlvs.get(MNC, b"")) if MNC in tlvs else ""
+    code = code or read_text(tlvs.get(DEST_NETWORK_ID, b""))
+    return code if _CODE.fullmatch(code) else None
 
 
 def _text(message: ShortMessage) -> str:

@@ -15,6 +15,10 @@ RECEIPTED_MESSAGE_ID: Final = 0x001E
 NETWORK_ERROR_CODE: Final = 0x0423
 MESSAGE_PAYLOAD: Final = 0x0424
 MESSAGE_STATE: Final = 0x0427
+DEST_NETWORK_ID: Final = 0x060E
+# Of a carrier's own: the network in which a handset was found, as text.
+MCC: Final = 0x1503
+MNC: Final = 0x1504
 
 _VERSION: Final = 0x34
 _HEADER: Final = Struct(">IIII")

@@ -25,6 +25,7 @@ class FoundMessage:
     business: str
     recipient: str
     country: str
+    network: str | None
     status: str
     failure_reason: str | None
     cost: Decimal
@@ -46,8 +47,8 @@ SQL_LIST: Final = Statement("""
 SELECT message.*, part.carrier, part.submitted_at, part.received_at, coalesce(retry.in_doubt, false)
   FROM unnest(%(ids)s::uuid[]) AS wanted (id)
  CROSS JOIN LATERAL (
-       SELECT m.id, m.batch_id, m.account_id, a.business, m.recipient, m.country, m.status, m.failure_reason,
-              m.cost, m.refunded_at
+       SELECT m.id, m.batch_id, m.account_id, a.business, m.recipient, m.country, m.network, m.status,
+              m.failure_reason, m.cost, m.refunded_at
          FROM messages m
         CROSS JOIN LATERAL (SELECT business FROM accounts WHERE id = m.account_id OFFSET 0) AS a
         WHERE m.id = wanted.id

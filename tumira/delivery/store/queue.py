@@ -3,11 +3,15 @@
 A waiting message is in exactly one of three tables: `queue` (for its turn), `in_flight` (claimed by a worker)
 and `retries` (until a moment). The message's row is locked before it moves, except by the claim: it takes
 queue rows that nobody has locked, and then only messages that are still `queued`.
+
+`queue` holds several queues, named in its column `country`: one for each country, as `ZW`, and one for each
+network with routes of its own, as `ZW-econet` (`pricing/networks.py`).
 """
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
@@ -20,17 +24,18 @@ from tumira.postgres.columns import columns, named_columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
+# A queue and a lane.
 LaneKey = tuple[str, int]
 
 
 class ClaimRequest(Struct, frozen=True):
-    """How many messages to claim in one country.
+    """How many messages to claim from one queue.
 
     At most `small` from lane 0. From lane 1 at most `bulk_max` less what lane 0 had, but `bulk` in any case.
     Messages that avoid the carrier `avoided` are left to another one.
     """
 
-    country: str
+    queue: str
     small: int
     bulk: int
     bulk_max: int
@@ -53,7 +58,12 @@ class ClaimedMessage(Struct, frozen=True):
     created_at: datetime
     claimed_at: datetime
     # The carrier that it avoids, because it was in doubt there.
-    avoid: int | None = None
+    avoid: int | None
+    # The queue that it was claimed from.
+    queue: str
+    # None for a message from before networks were stored.
+    network: str | None
+    cost: Decimal
     # Its recipient has opted out of the account's messages.
     opted_out: bool = False
 
@@ -77,7 +87,7 @@ _START_PICKED: Final = """
        AND id BETWEEN (SELECT message_id FROM picked ORDER BY message_id LIMIT 1)
                   AND (SELECT message_id FROM picked ORDER BY message_id DESC LIMIT 1)
        AND status = 'queued'
- RETURNING id, batch_id, account_id, recipient, segments, body
+ RETURNING id, batch_id, account_id, country, network, recipient, segments, cost, body
 ), touched AS MATERIALIZED (
     SELECT DISTINCT batch_id AS id FROM started
 ), begun AS (
@@ -94,10 +104,10 @@ _START_PICKED: Final = """
        AND id BETWEEN (SELECT id FROM touched ORDER BY id LIMIT 1)
                   AND (SELECT id FROM touched ORDER BY id DESC LIMIT 1)
 )
-SELECT picked.message_id, started.batch_id, started.account_id, picked.country, picked.lane, picked.turn,
+SELECT picked.message_id, started.batch_id, started.account_id, started.country, picked.lane, picked.turn,
        picked.again, started.recipient, started.segments, coalesce(started.body, texts.body, '') AS body,
-       texts.created_at, clock_timestamp() AS claimed_at, picked.avoid,
-       opt_out.number IS NOT NULL AS opted_out
+       texts.created_at, clock_timestamp() AS claimed_at, picked.avoid, picked.country AS queue,
+       started.network, started.cost, opt_out.number IS NOT NULL AS opted_out
   FROM picked
   LEFT JOIN started ON started.id = picked.message_id
   LEFT JOIN texts ON texts.id = started.batch_id
@@ -117,9 +127,9 @@ SQL_CLAIM: Final = Statement(
     """
 WITH wanted AS MATERIALIZED (
     SELECT *
-      FROM unnest(%(country)s::text[], %(small)s::integer[], %(bulk)s::integer[], %(bulk_max)s::integer[],
+      FROM unnest(%(queue)s::text[], %(small)s::integer[], %(bulk)s::integer[], %(bulk_max)s::integer[],
                   %(small_floor)s::bigint[], %(bulk_floor)s::bigint[], %(avoided)s::integer[])
-           AS wanted (country, small, bulk, bulk_max, small_floor, bulk_floor, avoided)
+           AS wanted (queue, small, bulk, bulk_max, small_floor, bulk_floor, avoided)
      -- The simulator takes nothing for a country that any other carrier in use serves, not even while that
      -- one is away. Routes know it too, but only since their last renewal.
      WHERE NOT EXISTS (
@@ -133,14 +143,14 @@ WITH wanted AS MATERIALIZED (
                         FROM carriers other
                        WHERE NOT other.simulator
                          AND other.removed_at IS NULL
-                         AND (other.countries IS NULL OR wanted.country = ANY(other.countries)))))
+                         AND (other.countries IS NULL OR left(wanted.queue, 2) = ANY(other.countries)))))
 ), small AS MATERIALIZED (
     SELECT first.*
       FROM wanted
      CROSS JOIN LATERAL (
            SELECT ctid AS place, country, lane, turn, message_id, again, avoid
              FROM queue
-            WHERE country = wanted.country
+            WHERE country = wanted.queue
               AND lane = 0
               AND turn >= wanted.small_floor
               AND (avoid IS NULL
@@ -157,7 +167,7 @@ WITH wanted AS MATERIALIZED (
      CROSS JOIN LATERAL (
            SELECT ctid AS place, country, lane, turn, message_id, again, avoid
              FROM queue
-            WHERE country = wanted.country
+            WHERE country = wanted.queue
               AND lane = 1
               AND turn >= wanted.bulk_floor
               AND (avoid IS NULL
@@ -165,7 +175,7 @@ WITH wanted AS MATERIALIZED (
                    OR avoid_until < statement_timestamp())
             ORDER BY turn, message_id
             LIMIT greatest(wanted.bulk, wanted.bulk_max
-                           - (SELECT count(*) FROM small WHERE small.country = wanted.country))
+                           - (SELECT count(*) FROM small WHERE small.country = wanted.queue))
               FOR UPDATE SKIP LOCKED
            ) AS first
      LIMIT greatest(%(bulk_least)s, %(bulk_total)s - (SELECT count(*) FROM small))
@@ -189,7 +199,7 @@ async def claim(
     bind: str,
     carrier_id: int,
 ) -> Sequence[ClaimedMessage] | None:
-    """Claim the next messages, in all countries together at most `total`; None if nothing waits.
+    """Claim the next messages, from all queues together at most `total`; None if nothing waits.
 
     The connection has the settings `KEY_LOOKUPS` and `IN_KEY_ORDER`. The caller commits before it submits any
     of them, and also when everything taken out of the queue turned out to be settled.
@@ -215,7 +225,7 @@ WITH picked AS MATERIALIZED (
       FROM queue
      WHERE avoid IS NOT NULL
        AND avoid <> %(carrier_id)s
-       AND country = ANY(%(countries)s::text[])
+       AND country = ANY(%(queues)s::text[])
        -- The simulator takes nothing from real carriers, also while routes are a second old.
        AND NOT EXISTS (SELECT FROM carriers WHERE id = %(carrier_id)s AND simulator)
      ORDER BY lane, turn, message_id
@@ -227,11 +237,11 @@ WITH picked AS MATERIALIZED (
 
 
 async def claim_avoiding(
-    connection: Connection, countries: Sequence[str], total: int, *, worker: str, bind: str, carrier_id: int
+    connection: Connection, queues: Sequence[str], total: int, *, worker: str, bind: str, carrier_id: int
 ) -> Sequence[ClaimedMessage] | None:
     """Claim messages that avoid another carrier, at most `total`; None if there are none. Commit as above."""
     taken = await SQL_CLAIM_AVOIDING.rows(
-        connection, countries=countries, total=total, worker=worker, bind=bind, carrier_id=carrier_id
+        connection, queues=queues, total=total, worker=worker, bind=bind, carrier_id=carrier_id
     )
     return await _started(connection, taken) if taken else None
 
@@ -240,6 +250,7 @@ SQL_AVOIDED: Final = Statement("SELECT DISTINCT country, avoid FROM queue WHERE 
 
 
 async def list_avoided(connection: Connection) -> Collection[tuple[str, int]]:
+    """Return the queues in which messages wait that avoid a carrier, each with that carrier."""
     return {(row["country"], row["avoid"]) for row in await SQL_AVOIDED.rows(connection)}
 
 
@@ -318,10 +329,10 @@ async def read_past_attempts(connection: Connection, ids: Sequence[UUID]) -> Map
 # Never lowered, and never by much behind: a flow that was idle enters here.
 SQL_PUBLISH: Final = Statement("""
 INSERT INTO clocks (country, lane, turn)
-SELECT country, lane, turn
-  FROM unnest(%(countries)s::text[], %(lanes)s::smallint[], %(turns)s::bigint[])
-       AS clock (country, lane, turn)
- ORDER BY country, lane
+SELECT queue, lane, turn
+  FROM unnest(%(queues)s::text[], %(lanes)s::smallint[], %(turns)s::bigint[])
+       AS clock (queue, lane, turn)
+ ORDER BY queue, lane
     ON CONFLICT (country, lane) DO UPDATE SET turn = greatest(clocks.turn, excluded.turn)
 RETURNING country, lane, turn
 """)
@@ -329,17 +340,18 @@ RETURNING country, lane, turn
 
 async def publish_clocks(connection: Connection, turns: Mapping[LaneKey, int]) -> Mapping[LaneKey, int]:
     rows = await SQL_PUBLISH.rows(
-        connection, **named_columns("countries lanes", turns), turns=list(turns.values())
+        connection, **named_columns("queues lanes", turns), turns=list(turns.values())
     )
-    return {(country, lane): turn for country, lane, turn in rows}
+    return {(queue, lane): turn for queue, lane, turn in rows}
 
 
 SQL_WAITING: Final = Statement("""
-SELECT country
-  FROM destinations
- WHERE EXISTS (SELECT FROM queue WHERE queue.country = destinations.country)
+SELECT name
+  FROM unnest(%(queues)s::text[]) AS name
+ WHERE EXISTS (SELECT FROM queue WHERE queue.country = name)
 """)
 
 
-async def list_waiting_countries(connection: Connection) -> Sequence[str]:
-    return [row["country"] for row in await SQL_WAITING.rows(connection)]
+async def list_waiting_queues(connection: Connection, queues: Sequence[str]) -> Sequence[str]:
+    """Return those of these queues that are not empty."""
+    return [row["name"] for row in await SQL_WAITING.rows(connection, queues=queues)]

@@ -175,10 +175,13 @@ async def insert_unmatched(
 ) -> None:
     """Keep receipts that match nothing yet, each with its time of arrival by this machine's clock."""
     now = datetime.now(UTC)
+    kept = columns(Receipt, [receipt for receipt, _ in receipts])
+    # Another receipt of the number will name its network too.
+    del kept["network"]
     await SQL_INSERT_UNMATCHED.rows(
         connection,
         carrier_id=carrier_id,
-        **columns(Receipt, [receipt for receipt, _ in receipts]),
+        **kept,
         ages_s=[max(0.0, (now - received_at).total_seconds()) for _, received_at in receipts],
     )
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from tumira import events
 from tumira.core.ids import AccountId, BatchId, MessageId
@@ -38,11 +38,13 @@ class LockedMessage(Struct, frozen=True):
     refunded_at: datetime | None
     # When we came to hold it, by the database's clock.
     held_at: datetime
+    # None for a message from before networks were stored.
+    network: str | None
 
 
 _LOCKED: Final = """
 SELECT id, batch_id, account_id, country, recipient, status, segments, cost, refunded_at,
-       clock_timestamp() AS held_at
+       clock_timestamp() AS held_at, network
   FROM messages
  WHERE id = ANY(%(ids)s::uuid[])
    AND id BETWEEN %(low)s AND %(high)s
@@ -60,20 +62,6 @@ async def lock_messages(
     statement = SQL_LOCK_FREE if skip_locked else SQL_LOCK
     rows = await statement.rows(connection, ids=ids, low=min(ids), high=max(ids))
     return {row[0]: LockedMessage(*row) for row in rows}
-
-
-# What a message costs never changes, so no lock is needed.
-SQL_COSTS: Final = Statement("""
-SELECT id, cost
-  FROM messages
- WHERE id = ANY(%(ids)s::uuid[])
-   AND id BETWEEN %(low)s AND %(high)s
-""")
-
-
-async def list_costs(connection: Connection, ids: Collection[UUID]) -> Mapping[UUID, Decimal]:
-    rows = await SQL_COSTS.rows(connection, ids=ids, low=min(ids), high=max(ids))
-    return {row[0]: row[1] for row in rows}
 
 
 SQL_STATES: Final = Statement("""
@@ -155,6 +143,9 @@ class NewPart(Struct, gc=False):
     error: str | None = None
     receipt: str | None = None
     received_at: datetime | None = None
+    cost: Decimal | None = None
+    currency: str | None = None
+    cost_usd: Decimal | None = None
 
 
 class PartReport(Struct, frozen=True):
@@ -202,22 +193,24 @@ let_go AS (
     DELETE FROM in_flight WHERE message_id = ANY(%(landed_ids)s::uuid[]) AND {_AFTER} RETURNING 1
 )"""  # noqa: S608 - only a constant is put in
 
-_TAKE: Final = """
-taken AS (
+_PARTS: Final = """
     INSERT INTO parts (message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key,
-                       claimed_at, submitted_at, answered_at, state, error, receipt, received_at)
+                       claimed_at, submitted_at, answered_at, state, error, receipt, received_at, cost,
+                       currency, cost_usd)
     SELECT message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key,
            (%(times)s::timestamptz[])[claimed_at], (%(times)s::timestamptz[])[submitted_at],
            (%(times)s::timestamptz[])[answered_at], state, error, receipt,
-           (%(times)s::timestamptz[])[received_at]
+           (%(times)s::timestamptz[])[received_at], cost, currency, cost_usd
       FROM unnest(%(part_message_id)s::uuid[], %(part_number)s::smallint[], %(part_attempt)s::smallint[],
                   %(part_carrier_id)s::integer[], %(part_reference)s::smallint[],
                   %(part_carrier_ref)s::text[], %(part_carrier_key)s::text[], %(part_claimed_at)s::integer[],
                   %(part_submitted_at)s::integer[], %(part_answered_at)s::integer[], %(part_state)s::text[],
-                  %(part_error)s::text[], %(part_receipt)s::text[], %(part_received_at)s::integer[])
+                  %(part_error)s::text[], %(part_receipt)s::text[], %(part_received_at)s::integer[],
+                  %(part_cost)s::numeric[], %(part_currency)s::text[], %(part_cost_usd)s::numeric[])
            AS part (message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key, claimed_at,
-                    submitted_at, answered_at, state, error, receipt, received_at)
-)"""
+                    submitted_at, answered_at, state, error, receipt, received_at, cost, currency, cost_usd)
+"""
+_TAKE: Final = f"taken AS ({_PARTS})"
 
 _REPORT: Final = """
 reported AS (
@@ -351,19 +344,23 @@ async def tell(
 
 
 # A late answer may come for a segment that another one has recorded already.
-SQL_ADD_PART_ONCE: Final = Statement("""
-INSERT INTO parts (message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key, claimed_at,
-                   submitted_at, answered_at, state, error, receipt, received_at)
-VALUES (%(message_id)s, %(number)s, %(attempt)s, %(carrier_id)s, %(reference)s, %(carrier_ref)s,
-        %(carrier_key)s, %(claimed_at)s, %(submitted_at)s, %(answered_at)s, %(state)s, %(error)s,
-        %(receipt)s, %(received_at)s)
+SQL_ADD_PARTS_ONCE: Final = Statement(
+    _PARTS
+    + """
     ON CONFLICT (message_id, number, attempt) DO NOTHING
-""")
+RETURNING message_id, number, attempt
+"""
+)
 
 
-async def add_parts_once(connection: Connection, parts: Sequence[NewPart]) -> None:
-    """Record segments that a carrier took, unless they are recorded already."""
-    await SQL_ADD_PART_ONCE.each(connection, [structs.asdict(part) for part in parts])
+async def add_parts_once(
+    connection: Connection, parts: Mapping[tuple[UUID, int, int], NewPart]
+) -> Sequence[NewPart]:
+    """Record segments that a carrier took, unless they are recorded already; return those that were not."""
+    times = Times()
+    parameters = times.columns(NewPart, parts.values(), "part_")
+    rows = await SQL_ADD_PARTS_ONCE.rows(connection, **parameters, times=times.values)
+    return [parts[tuple(row)] for row in rows]
 
 
 SQL_REFUND: Final = Statement("""

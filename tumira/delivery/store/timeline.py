@@ -42,6 +42,8 @@ class Timeline:
     account_id: AccountId
     recipient: str
     country: str
+    # None for a message from before networks were stored.
+    network: str | None
     status: str
     failure_reason: str | None
     segments: int
@@ -121,8 +123,8 @@ WITH happened AS (
       FROM retries
      WHERE message_id = %(message_id)s
 )
-SELECT m.id, m.batch_id, m.account_id, m.recipient, m.country, m.status, m.failure_reason, m.segments, m.cost,
-       b.created_at, b.reference, m.sent_at, m.delivered_at, m.refunded_at,
+SELECT m.id, m.batch_id, m.account_id, m.recipient, m.country, m.network, m.status, m.failure_reason,
+       m.segments, m.cost, b.created_at, b.reference, m.sent_at, m.delivered_at, m.refunded_at,
        h.at, h.event, c.name AS carrier, h.part, h.attempt, h.state, h.error, h.detail
   FROM messages m
   JOIN batches b ON b.id = m.batch_id AND b.id BETWEEN %(batch_low)s AND %(batch_high)s

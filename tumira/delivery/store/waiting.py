@@ -11,37 +11,47 @@ from tumira.core.ids import BatchId, MessageId
 from tumira.postgres.columns import columns, named_columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
+from tumira.pricing.networks import list_queues
 
 # Another carrier has had time to take the message; then the one that it avoids may have it again.
 AVOID_S: Final = 60.0
 
 
 class QueueEntry(Struct, frozen=True):
-    """A place in the queue; without a turn it gets the lane's clock.
+    """A place in a queue; without a turn it gets the lane's clock, without a queue that of its network.
 
     `avoid` is the carrier at which it was in doubt: another one takes it if there is one.
     """
 
     message_id: MessageId
     country: str
+    network: str | None
+    queue: str | None
     lane: int
     turn: int | None
     again: bool
     avoid: int | None = None
 
 
-SQL_ENQUEUE: Final = Statement("""
+# A network with routes has a queue of its own (`networks.queue_of`), as of now.
+_PROPER: Final = """
+CASE WHEN EXISTS (SELECT FROM routes WHERE routes.country = entry.country AND routes.network = entry.network)
+     THEN entry.country || '-' || entry.network ELSE entry.country END
+"""
+
+SQL_ENQUEUE: Final = Statement(f"""
 INSERT INTO queue (country, lane, turn, message_id, again, avoid, avoid_until)
-SELECT entry.country, entry.lane,
+SELECT proper.queue, entry.lane,
        coalesce(entry.turn, (SELECT turn FROM clocks
-                              WHERE clocks.country = entry.country AND clocks.lane = entry.lane), 0),
+                              WHERE clocks.country = proper.queue AND clocks.lane = entry.lane), 0),
        entry.message_id, entry.again, entry.avoid,
        CASE WHEN entry.avoid IS NOT NULL
             THEN clock_timestamp() + make_interval(secs => %(avoid_s)s) END
-  FROM unnest(%(message_id)s::uuid[], %(country)s::text[], %(lane)s::smallint[], %(turn)s::bigint[],
-              %(again)s::boolean[], %(avoid)s::integer[])
-       AS entry (message_id, country, lane, turn, again, avoid)
-""")
+  FROM unnest(%(message_id)s::uuid[], %(country)s::text[], %(network)s::text[], %(queue)s::text[],
+              %(lane)s::smallint[], %(turn)s::bigint[], %(again)s::boolean[], %(avoid)s::integer[])
+       AS entry (message_id, country, network, queue, lane, turn, again, avoid)
+ CROSS JOIN LATERAL (SELECT coalesce(entry.queue, {_PROPER}) AS queue) AS proper
+""")  # noqa: S608 - only a constant is put in
 
 
 async def enqueue(connection: Connection, entries: Sequence[QueueEntry]) -> None:
@@ -100,7 +110,7 @@ async def claim_due(connection: Connection, ids: Sequence[UUID]) -> Sequence[Due
     return [DueRetry(*row) for row in await SQL_CLAIM_DUE.rows(connection, ids=ids)]
 
 
-# The place of a message in the queue: its country, lane and turn.
+# The place of a message in `queue`: its queue, lane and turn.
 QueuePlace = tuple[str, int, int]
 
 # Rows of the queue are not waited for: who claims one of these holds it and will wait for the message that we
@@ -109,12 +119,12 @@ SQL_LEAVE_PLACES: Final = Statement("""
 DELETE FROM queue
  WHERE ctid = ANY(ARRAY(
        SELECT row.ctid
-         FROM unnest(%(ids)s::uuid[], %(countries)s::text[], %(lanes)s::smallint[], %(turns)s::bigint[])
-              AS place (message_id, country, lane, turn)
+         FROM unnest(%(ids)s::uuid[], %(queues)s::text[], %(lanes)s::smallint[], %(turns)s::bigint[])
+              AS place (message_id, queue, lane, turn)
         CROSS JOIN LATERAL (
               SELECT ctid
                 FROM queue
-               WHERE country = place.country
+               WHERE country = place.queue
                  AND lane = place.lane
                  AND turn = place.turn
                  AND message_id = place.message_id
@@ -140,7 +150,7 @@ DELETE FROM queue
  WHERE ctid = ANY(ARRAY(
        SELECT ctid
          FROM queue
-        WHERE country = ANY(%(countries)s::text[])
+        WHERE country = ANY(%(queues)s::text[])
           AND message_id = ANY(%(ids)s::uuid[])
           FOR UPDATE SKIP LOCKED))
 """)
@@ -157,14 +167,16 @@ async def delete_waiting(
     left = set(countries)
     if known:
         rows = await SQL_LEAVE_PLACES.rows(
-            connection, ids=list(known), **named_columns("countries lanes turns", known.values())
+            connection, ids=list(known), **named_columns("queues lanes turns", known.values())
         )
         left -= {row["message_id"] for row in rows}
     if left:
         left -= {row["message_id"] for row in await SQL_LEAVE_OTHERS.rows(connection, ids=sorted(left))}
     if left:
-        where = sorted({countries[message_id] for message_id in left})
-        await SQL_LEAVE_QUEUE.rows(connection, ids=sorted(left), countries=where)
+        where = [
+            name for country in sorted({countries[one] for one in left}) for name in list_queues(country)
+        ]
+        await SQL_LEAVE_QUEUE.rows(connection, ids=sorted(left), queues=where)
 
 
 SQL_END_FLIGHT: Final = Statement("""
@@ -292,14 +304,56 @@ async def list_older(
     }
 
 
-SQL_LIST_OF_COUNTRY: Final = Statement("""
-SELECT message_id, country, lane, turn FROM queue WHERE country = %(country)s LIMIT %(count_max)s
+SQL_LIST_IN_QUEUE: Final = Statement("""
+SELECT message_id, country, lane, turn FROM queue WHERE country = %(queue)s LIMIT %(count_max)s
 """)
 
 
-async def list_of_country(connection: Connection, country: str, count_max: int) -> Mapping[UUID, QueuePlace]:
-    rows = await SQL_LIST_OF_COUNTRY.rows(connection, country=country, count_max=count_max)
+async def list_in_queue(connection: Connection, queue: str, count_max: int) -> Mapping[UUID, QueuePlace]:
+    rows = await SQL_LIST_IN_QUEUE.rows(connection, queue=queue, count_max=count_max)
     return {message_id: (where, lane, turn) for message_id, where, lane, turn in rows}
+
+
+# Their turns are those of another queue, so they enter at the clock.
+SQL_MOVE: Final = Statement("""
+WITH moved AS (
+    DELETE FROM queue
+     WHERE ctid = ANY(ARRAY(
+           SELECT row.ctid
+             FROM unnest(%(ids)s::uuid[], %(queues)s::text[], %(lanes)s::smallint[], %(turns)s::bigint[])
+                  AS place (message_id, queue, lane, turn)
+            CROSS JOIN LATERAL (
+                  SELECT ctid
+                    FROM queue
+                   WHERE country = place.queue
+                     AND lane = place.lane
+                     AND turn = place.turn
+                     AND message_id = place.message_id
+                     FOR UPDATE SKIP LOCKED
+                  ) AS row))
+ RETURNING message_id, lane, again, avoid, avoid_until
+)
+INSERT INTO queue (country, lane, turn, message_id, again, avoid, avoid_until)
+SELECT target.queue, moved.lane,
+       coalesce((SELECT turn FROM clocks
+                  WHERE clocks.country = target.queue AND clocks.lane = moved.lane), 0),
+       moved.message_id, moved.again, moved.avoid, moved.avoid_until
+  FROM moved
+  JOIN unnest(%(ids)s::uuid[], %(targets)s::text[]) AS target (message_id, queue) USING (message_id)
+RETURNING 1
+""")
+
+
+async def move(connection: Connection, found: Mapping[UUID, QueuePlace], targets: Mapping[UUID, str]) -> int:
+    """Move waiting messages, of which the caller has locked the rows, to other queues; return how many."""
+    places = [found[message_id] for message_id in targets]
+    rows = await SQL_MOVE.rows(
+        connection,
+        ids=list(targets),
+        targets=list(targets.values()),
+        **named_columns("queues lanes turns", places),
+    )
+    return len(rows)
 
 
 # A batch's messages share the first 90 bits of its id, which is 26 places of its text and a bit.

@@ -14,6 +14,7 @@ from tumira.accounts import store as accounts
 from tumira.core.ids import AccountId, EndpointId, MessageId, first_id, made_at_ms
 from tumira.delivery.match_receipts import REACH
 from tumira.delivery.replies import store as reply_parts
+from tumira.delivery.routes import ported
 from tumira.delivery.store import settlement
 from tumira.delivery.store.settlement import LockedMessage
 from tumira.identity.store import operators
@@ -199,6 +200,7 @@ async def _answers(connection: Connection, walk: Walk) -> StepResult:
 
 
 async def _proofs(connection: Connection, walk: Walk) -> StepResult:
+    await ported.delete_number(connection, walk.subject.number)
     owners = await find_owners(connection, walk.subject.number)
     if owners.account_id is not None or owners.is_operator:
         # They protect the sign-in of the account or operator, and are deleted after two days.

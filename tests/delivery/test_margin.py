@@ -1,0 +1,145 @@
+"""Costs and margins are exactly those of the hand-overs."""
+
+from dataclasses import replace
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Final
+
+import pytest
+
+from tests.support.delivery.engine import numbers
+from tests.support.delivery.margins import check_margins
+from tests.support.delivery.settling import World
+from tumira.delivery.outcomes import Taken
+from tumira.delivery.routes import margin
+from tumira.delivery.routes.margin import Margin, MarginBy, end_of_month, month_of, write_name
+from tumira.delivery.store.queue import ClaimedMessage
+
+COST: Final = Decimal("0.011")
+LONG: Final = "Your statement is ready. " * 8
+EVER: Final = (date(2026, 1, 1), date(2099, 12, 31))
+
+
+def taken(world: World, claimed: ClaimedMessage, number: int = 1, **options: bool | int) -> Taken:
+    one = world.taken(claimed, number, **options)  # type: ignore[arg-type]
+    one.part.cost, one.part.currency, one.part.cost_usd = COST, "USD", COST
+    return one
+
+
+async def total(world: World) -> Margin:
+    async with world.engine.database.connection() as connection:
+        return await margin.read_total(connection, *EVER)
+
+
+async def test_a_delivered_message_earns_its_price_less_its_cost(world: World) -> None:
+    claimed = await world.claim_one()
+    assert (await total(world)).segments == 0
+    await world.settle(taken(world, claimed))
+    assert await check_margins(world.engine) == Decimal("0.04") - COST
+    await world.settle(world.reported(claimed))
+    found = await total(world)
+    assert (found.segments, found.unpriced, found.revenue) == (1, 0, Decimal("0.04"))
+    assert found.margin == await check_margins(world.engine) == Decimal("0.029")
+    (row,) = await world.rows("SELECT cost, currency, cost_usd FROM parts")
+    assert tuple(row) == (COST, "USD", COST)
+
+
+async def test_a_refund_leaves_the_cost(world: World) -> None:
+    claimed = await world.claim_one()
+    await world.settle(taken(world, claimed), world.reported(claimed, "UNDELIV"))
+    found = await total(world)
+    assert (found.charged, found.refunded, found.margin) == (Decimal("0.04"), Decimal("0.04"), -COST)
+    assert await check_margins(world.engine) == -COST
+
+
+async def test_a_message_that_no_carrier_took_neither_costs_nor_earns(world: World) -> None:
+    claimed = await world.claim_one()
+    await world.settle(world.refused(claimed))
+    assert await check_margins(world.engine) == 0
+    assert (await total(world)).segments == 0
+
+
+async def test_a_refused_message_that_is_not_refunded_earns_its_price(world: World) -> None:
+    claimed = await world.claim_one()
+    await world.settle(world.refused(claimed), refunded=())
+    assert await check_margins(world.engine) == Decimal("0.04")
+
+
+async def test_a_message_that_was_sent_twice_costs_twice_and_earns_once(world: World) -> None:
+    claimed = await world.claim_one()
+    await world.settle(world.doubtful(claimed))
+    await world.resume_due()
+    (again,) = await world.claim()
+    await world.settle(taken(world, again, attempt=1))
+    # The first answer comes after all, and once more.
+    late = taken(world, claimed, late=True)
+    await world.settle(late)
+    await world.settle(late)
+    found = await total(world)
+    assert (found.segments, found.cost_usd, found.revenue) == (2, 2 * COST, Decimal("0.04"))
+    assert await check_margins(world.engine) == Decimal("0.018")
+
+
+async def test_segments_are_counted_one_by_one(world: World) -> None:
+    claimed = await world.claim_one(LONG)
+    await world.settle(taken(world, claimed, 1, complete=False), world.put_off(claimed, 2))
+    found = await total(world)
+    assert (found.segments, found.cost_usd, found.revenue) == (1, COST, Decimal(0))
+    await world.resume_due()
+    (again,) = await world.claim()
+    await world.settle(taken(world, again, 2))
+    assert await check_margins(world.engine) == Decimal("0.08") - 2 * COST
+
+
+async def test_a_doubt_that_is_held_is_paid_for_until_a_receipt_says_otherwise(world: World) -> None:
+    claimed = await world.claim_one()
+    await world.settle(world.doubtful(claimed))
+    world.settings[world.carrier_id] = replace(world.settings[world.carrier_id], in_doubt="hold")
+    await world.resume_due()
+    assert await world.status(claimed.id) == "unconfirmed"
+    assert await check_margins(world.engine) == Decimal("0.04")
+    await world.settle(world.taken(claimed, late=True), world.reported(claimed, "UNDELIV"))
+    found = await total(world)
+    # Its cost was never learnt, and that is said.
+    assert (found.segments, found.unpriced, found.revenue) == (1, 1, Decimal(0))
+    assert await check_margins(world.engine) == 0
+
+
+async def test_a_month_is_shown_by_carrier_network_and_account(world: World) -> None:
+    await world.send(to=[*numbers(2), "+263712000001"])
+    for one in await world.claim(3):
+        await world.settle(taken(world, one), world.reported(one))
+    async with world.engine.database.connection() as connection:
+        found = {by: await margin.read(connection, *EVER, by) for by in MarginBy}
+    assert [write_name(one, MarginBy.CARRIER) for one in found[MarginBy.CARRIER]] == ["one"]
+    # The lowest margin first.
+    assert [(write_name(one, MarginBy.NETWORK), one.segments) for one in found[MarginBy.NETWORK]] == [
+        ("ZW NetOne", 1),
+        ("ZW Econet", 2),
+    ]
+    (account,) = found[MarginBy.ACCOUNT]
+    assert margin.account_of(account) == world.caller.id
+    whole = await total(world)
+    for rows in found.values():
+        assert sum(one.margin for one in rows) == whole.margin
+        assert sum(one.segments for one in rows) == whole.segments
+    async with world.engine.database.connection() as connection:
+        before = await margin.read_total(connection, EVER[0], EVER[0])
+    assert before.margin == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "first_day"),
+    [
+        ("2027-01", date(2027, 1, 1)),
+        ("2027-12", date(2027, 12, 1)),
+        ("2027-13", None),
+        ("27-1", None),
+        ("", None),
+    ],
+)
+def test_a_month_is_read_as_it_is_written(text: str, first_day: date | None) -> None:
+    assert month_of(text) == first_day
+    if first_day is not None:
+        assert (end_of_month(first_day) + timedelta(days=1)).day == 1
+        assert end_of_month(first_day).month == first_day.month

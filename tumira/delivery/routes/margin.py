@@ -1,0 +1,210 @@
+"""Daily totals of costs, charges and refunds, by carrier, network and account.
+
+They are counted in the transaction that records a segment or settles a message, so they are exactly those of
+the hand-overs, and a month is read from a few rows however many messages it had.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+from msgspec import Struct
+
+from tumira.core.days import local_day
+from tumira.core.ids import AccountId
+from tumira.delivery.store.settlement import LockedMessage, NewPart
+from tumira.postgres.columns import columns
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
+from tumira.pricing.networks import OTHER, write_network
+
+# Where no carrier is known to have had a message, as when it was left in doubt.
+NO_CARRIER: Final = 0
+ROWS_MAX: Final = 1_000
+
+_NOTHING: Final = Decimal(0)
+
+
+class Sale(Struct, frozen=True):
+    """A message that its customer pays for because a carrier has it, or whose price was given back."""
+
+    carrier_id: int | None
+    message: LockedMessage
+    is_refund: bool
+
+
+class MarginRow(Struct):
+    """What to add to a day's total; the same fields as in the table."""
+
+    carrier_id: int
+    country: str
+    network: str
+    account_id: AccountId
+    segments: int = 0
+    unpriced: int = 0
+    cost_usd: Decimal = _NOTHING
+    charged: Decimal = _NOTHING
+    refunded: Decimal = _NOTHING
+
+
+def add_up(
+    parts: Iterable[NewPart], messages: Mapping[UUID, LockedMessage], sales: Iterable[Sale]
+) -> Sequence[MarginRow]:
+    """Return the totals of some new segments and sales, in the order of their keys."""
+    rows: dict[tuple[int, str, str, AccountId], MarginRow] = {}
+
+    def row_of(carrier_id: int | None, message: LockedMessage) -> MarginRow:
+        carrier_id = NO_CARRIER if carrier_id is None else carrier_id
+        key = (carrier_id, message.country, message.network or OTHER, message.account_id)
+        return rows.get(key) or rows.setdefault(key, MarginRow(*key))
+
+    for part in parts:
+        row = row_of(part.carrier_id, messages[part.message_id])
+        row.segments += 1
+        if part.cost_usd is None:
+            row.unpriced += 1
+        else:
+            row.cost_usd += part.cost_usd
+    for sale in sales:
+        row = row_of(sale.carrier_id, sale.message)
+        if sale.is_refund:
+            row.refunded += sale.message.cost
+        else:
+            row.charged += sale.message.cost
+    return [rows[key] for key in sorted(rows)]
+
+
+# In the order of the key, and last in its transaction, so that two of them never wait for each other in a
+# circle.
+SQL_ADD: Final = Statement("""
+INSERT INTO margin_days (day, carrier_id, country, network, account_id, segments, unpriced, cost_usd, charged,
+                         refunded)
+SELECT %(day)s, *
+  FROM unnest(%(carrier_id)s::integer[], %(country)s::text[], %(network)s::text[], %(account_id)s::uuid[],
+              %(segments)s::bigint[], %(unpriced)s::bigint[], %(cost_usd)s::numeric[],
+              %(charged)s::numeric[], %(refunded)s::numeric[])
+    ON CONFLICT (day, carrier_id, country, network, account_id) DO UPDATE
+   SET segments = margin_days.segments + excluded.segments,
+       unpriced = margin_days.unpriced + excluded.unpriced,
+       cost_usd = margin_days.cost_usd + excluded.cost_usd,
+       charged = margin_days.charged + excluded.charged,
+       refunded = margin_days.refunded + excluded.refunded
+""")
+
+
+async def add(connection: Connection, now: datetime, rows: Sequence[MarginRow]) -> None:
+    """Add to the totals of the local day."""
+    await SQL_ADD.rows(connection, day=local_day(now), **columns(MarginRow, rows))
+
+
+class MarginBy(StrEnum):
+    CARRIER = "carrier"
+    NETWORK = "network"
+    ACCOUNT = "account"
+
+
+class Margin(Struct, frozen=True):
+    """The totals of some days for one carrier, network or account.
+
+    `key` is the number of a carrier, the id of an account, or a network with its country, as in `ZW-econet`.
+    """
+
+    key: str
+    name: str | None
+    segments: int
+    unpriced: int
+    cost_usd: Decimal
+    charged: Decimal
+    refunded: Decimal
+
+    @property
+    def revenue(self) -> Decimal:
+        return self.charged - self.refunded
+
+    @property
+    def margin(self) -> Decimal:
+        return self.revenue - self.cost_usd
+
+
+def account_of(one: Margin) -> AccountId:
+    return AccountId(UUID(one.key))
+
+
+def write_name(one: Margin, by: MarginBy) -> str:
+    """Write the carrier, network or account of some totals."""
+    if by is MarginBy.NETWORK:
+        country, _, network = one.key.partition("-")
+        return f"{country} {write_network(network)}"
+    return one.name or ("none" if one.key == str(NO_CARRIER) else one.key)
+
+
+_MONTH: Final = re.compile(r"(20[0-9]{2})-(0[1-9]|1[0-2])")
+
+
+def month_of(text: str) -> date | None:
+    """Read a month such as `2027-01`, and return its first day."""
+    found = _MONTH.fullmatch(text)
+    return None if found is None else date(int(found[1]), int(found[2]), 1)
+
+
+def end_of_month(first_day: date) -> date:
+    return (first_day + timedelta(days=31)).replace(day=1) - timedelta(days=1)
+
+
+_READ: Final = """
+SELECT totals.key, {name} AS name, segments::bigint, unpriced::bigint, cost_usd, charged, refunded
+  FROM (SELECT {key} AS key, sum(segments) AS segments, sum(unpriced) AS unpriced, sum(cost_usd) AS cost_usd,
+               sum(charged) AS charged, sum(refunded) AS refunded
+          FROM margin_days
+         WHERE day BETWEEN %(first_day)s AND %(last_day)s
+         GROUP BY 1) AS totals
+  {join}
+ ORDER BY charged - refunded - cost_usd, totals.key
+ LIMIT %(rows_max)s
+"""
+SQL_BY_CARRIER: Final = Statement(
+    _READ.format(
+        key="carrier_id::text",
+        name="carriers.name",
+        join="LEFT JOIN carriers ON carriers.id::text = totals.key",
+    )
+)
+SQL_BY_NETWORK: Final = Statement(_READ.format(key="country || '-' || network", name="NULL", join=""))
+SQL_BY_ACCOUNT: Final = Statement(
+    _READ.format(
+        key="account_id::text",
+        name="accounts.name",
+        join="LEFT JOIN accounts ON accounts.id = totals.key::uuid",
+    )
+)
+_STATEMENTS: Final[Mapping[MarginBy, Statement]] = {
+    MarginBy.CARRIER: SQL_BY_CARRIER,
+    MarginBy.NETWORK: SQL_BY_NETWORK,
+    MarginBy.ACCOUNT: SQL_BY_ACCOUNT,
+}
+
+
+async def read(
+    connection: Connection, first_day: date, last_day: date, by: MarginBy, rows_max: int = ROWS_MAX
+) -> Sequence[Margin]:
+    """Return the totals of these days, the lowest margin first."""
+    rows = await _STATEMENTS[by].rows(connection, first_day=first_day, last_day=last_day, rows_max=rows_max)
+    return [Margin(*row) for row in rows]
+
+
+SQL_TOTAL: Final = Statement("""
+SELECT '', NULL, coalesce(sum(segments), 0)::bigint, coalesce(sum(unpriced), 0)::bigint,
+       coalesce(sum(cost_usd), 0), coalesce(sum(charged), 0), coalesce(sum(refunded), 0)
+  FROM margin_days
+ WHERE day BETWEEN %(first_day)s AND %(last_day)s
+""")
+
+
+async def read_total(connection: Connection, first_day: date, last_day: date) -> Margin:
+    row = await SQL_TOTAL.row(connection, first_day=first_day, last_day=last_day)
+    assert row is not None
+    return Margin(*row)
