@@ -12,7 +12,7 @@ export PYTHON
 export PYTHON_NAMED := $(if $(filter file default undefined,$(origin PYTHON)),,yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-long bench bench-growth lint docs pins runtime peers prepare train evaluate learn-from learning screenshots catalogue
+.PHONY: help install run test pytest test-long bench bench-growth lint checks types docs pins runtime peers prepare train evaluate learn-from learning screenshots catalogue
 
 help:
 	@echo 'make run         start Tumira on http://127.0.0.1:8080 (installs what it needs first)'
@@ -42,19 +42,23 @@ runtime:
 run: runtime
 	@exec $(BIN)/tumira serve
 
-lint: install
+lint: checks types
+
+checks: install
 	@echo 'Format …'
 	@$(BIN)/ruff format --check .
 	@echo 'Lint …'
 	@$(BIN)/ruff check .
-	@echo 'Types …'
-	@$(BIN)/mypy
 	@echo 'Imports …'
 	@$(BIN)/lint-imports >$(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
 	@echo 'Wording …'
 	@$(BIN)/python scripts/plain_english.py
 	@echo 'Generated files …'
 	@test ! -e scripts/generate_docs.py || $(BIN)/python scripts/generate_docs.py --check
+
+types: install
+	@echo 'Types …'
+	@$(BIN)/mypy >$(VENV)/types.log || { cat $(VENV)/types.log; exit 1; }
 
 # Foreign programs that some tests use; a test without its program is skipped with a message.
 peers:
@@ -66,11 +70,15 @@ prepare: install peers
 	@$(BIN)/python -m tests.support.npm
 	@$(PYTEST) --collect-only -q >/dev/null 2>&1 || true
 
-# More processes than cores, because most tests wait most of the time. Files run in the order of their folders.
+# The types are checked while the first tests run.
 test: install
-	@$(MAKE) --no-print-directory -j2 lint prepare
+	@$(MAKE) --no-print-directory -j2 checks prepare
+	@$(MAKE) --no-print-directory -j2 types pytest
+
+# More processes than cores, because most tests wait most of the time. Files run in the order of their folders.
+pytest: install
 	@echo 'Tests …'
-	@exec $(PYTEST) -m 'not long' -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@exec $(PYTEST) -m 'not long' -n 6 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Properties run here with many more examples.
 test-long: prepare
