@@ -57,6 +57,7 @@ WELL: Final[Series] = {
     worker("tumira_handover_seconds_bucket", 'country="ZW", lane="0", le="1"'): "0+6000x150",
     worker("tumira_handover_seconds_bucket", 'country="ZW", lane="0", le="10"'): "0+6000x150",
     worker("tumira_handover_seconds_bucket", 'country="ZW", lane="0", le="+Inf"'): "0+6000x150",
+    worker("tumira_senders_refused_total", 'carrier="one"'): "0x150",
     web("tumira_country_covered", 'country="ZW"'): "1x150",
     web("tumira_binds", 'carrier="one", state="bound"'): "2x150",
     web("tumira_binds", 'carrier="one", state="throttled"'): "0x150",
@@ -123,6 +124,7 @@ TROUBLE: Final[Mapping[str, Series]] = {
     },
     "TumiraCarrierThrottles": {answers("throttled"): "0+600x150"},
     "TumiraCarrierRefuses": {answers("refused"): "0+1200x150"},
+    "TumiraSenderRefused": {worker("tumira_senders_refused_total", 'carrier="one"'): "0+1x150"},
     "TumiraDeliveriesFail": {ended("undelivered"): "0+4000x150"},
     "TumiraDoubts": {web("tumira_doubt_messages"): "300x150"},
     "TumiraReceiptsMissing": {

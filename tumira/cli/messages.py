@@ -98,6 +98,7 @@ def _details(timeline: Timeline, entry: TimelineEntry) -> list[str]:
         entry.state,
         None if entry.error is None else f"error {entry.error}",
         entry.detail,
+        None if entry.sender is None else f"from {entry.sender}",
     )
     return [detail for detail in details if detail is not None]
 

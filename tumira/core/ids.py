@@ -31,6 +31,7 @@ ReplyId = NewType("ReplyId", UUID)
 TopUpId = NewType("TopUpId", UUID)
 VoucherId = NewType("VoucherId", UUID)
 OperatorId = NewType("OperatorId", UUID)
+SenderNameId = NewType("SenderNameId", UUID)
 
 ACCOUNT: Final = "acc_"
 KEY: Final = "key_"
@@ -44,6 +45,7 @@ REPLY: Final = "rpl_"
 TOP_UP: Final = "top_"
 VOUCHER: Final = "vch_"
 OPERATOR: Final = "opr_"
+SENDER_NAME: Final = "snd_"
 REQUEST: Final = "req_"
 
 MESSAGES_MAX: Final = 1024

@@ -146,6 +146,12 @@ ENDED: Final = Counter(
 DOUBTED: Final = Counter(
     "tumira_messages_doubted", "Messages that became doubtful.", ["carrier"], registry=WORKER
 )
+SENDERS_REFUSED: Final = Counter(
+    "tumira_senders_refused",
+    "Submits that a carrier refused because of their sender.",
+    ["carrier"],
+    registry=WORKER,
+)
 
 # Worker: everything else.
 

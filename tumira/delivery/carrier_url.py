@@ -52,6 +52,8 @@ class CarrierSettings:
     in_doubt: str
     doubt_wait_s: int
     refund: tuple[str, ...]
+    # Whether a message is submitted again under `source` when the carrier refuses the sender name.
+    sender_fallback: bool = False
 
 
 def lacks_password(url: str) -> bool:
@@ -107,6 +109,7 @@ def write(settings: CarrierSettings) -> str:
         "in_doubt": settings.in_doubt,
         "doubt_wait": settings.doubt_wait_s,
         "refund": ",".join(settings.refund),
+        "sender_fallback": int(settings.sender_fallback),
     }
     shown = [
         f"{name}={quote(str(value), safe='+,')}"
@@ -218,6 +221,10 @@ def _read_refund(name: str, text: str) -> tuple[str, ...]:
     return tuple(word for word in REFUNDS if word in words)
 
 
+def _read_flag(name: str, text: str) -> bool:
+    return _choice("0", "1")(name, text) == "1"
+
+
 def _read_tls(text: str | None) -> bool | None:
     if text not in {None, "0", "1"}:
         raise ValueError(_("tls must be 0 or 1."))
@@ -240,5 +247,6 @@ _PARAMETERS: Final[Mapping[str, _Parameter]] = {
     "in_doubt": _Parameter("in_doubt", "resend", _choice("resend", "hold")),
     "doubt_wait": _Parameter("doubt_wait_s", "30", _number(1, 86_400)),
     "refund": _Parameter("refund", ",".join(REFUNDS), _read_refund),
+    "sender_fallback": _Parameter("sender_fallback", "0", _read_flag),
     "tls": _Parameter("tls", "0", _choice("0", "1")),
 }

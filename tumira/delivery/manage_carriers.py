@@ -12,6 +12,7 @@ from tumira import audit_log
 from tumira.audit_log import OPERATOR, Actor
 from tumira.core import urls
 from tumira.core.errors import FieldError, OperatorError
+from tumira.core.ids import AccountId
 from tumira.core.translation import _
 from tumira.delivery import carrier_url
 from tumira.delivery.carrier_url import CarrierSettings
@@ -22,6 +23,8 @@ from tumira.delivery.store.carriers import Carrier
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.pricing.store import get_tariff
+from tumira.sender_names import store as sender_names
+from tumira.sender_names.places import Place, describe_place
 
 PRIORITY_DEFAULT: Final = 100
 PRIORITY_MAX: Final = 2**31 - 1
@@ -185,14 +188,18 @@ async def list_simulated(database: Database) -> Mapping[str, str]:
         return await carriers.list_simulated(connection)
 
 
-async def list_senders(database: Database) -> Mapping[str, Sequence[str]]:
-    """Return the sender names and numbers that recipients see, each with the countries that show it."""
+async def list_senders(database: Database, account_id: AccountId) -> Mapping[str, Sequence[str]]:
+    """Return the senders that recipients of an account see, each with the places where they see it."""
     async with database.connection() as connection:
-        senders = await carriers.list_senders(connection)
-    countries: dict[str, list[str]] = {}
-    for country, sender in senders.items():
-        countries.setdefault(sender, []).append(country)
-    return countries
+        senders = {
+            Place(country): sender for country, sender in (await carriers.list_senders(connection)).items()
+        }
+        senders |= dict(await sender_names.list_in_use(connection, account_id))
+        tariff = await get_tariff(connection)
+    places: dict[str, list[str]] = {}
+    for place, sender in sorted(senders.items(), key=lambda one: str(one[0])):
+        places.setdefault(sender, []).append(describe_place(place, tariff))
+    return places
 
 
 async def keep_simulator(database: Database, port: int) -> None:

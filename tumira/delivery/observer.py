@@ -23,8 +23,10 @@ from tumira.core.tracing import Tracer
 from tumira.delivery.lanes import SMALL
 from tumira.delivery.settle_rules import Ending
 from tumira.delivery.store import latency as latencies
+from tumira.delivery.store import sender_refusals
 from tumira.delivery.store.latency import LatencyStep, OutcomeKey, TimingKey
 from tumira.delivery.store.queue import ClaimedMessage
+from tumira.delivery.store.sender_refusals import SenderRefusalKey
 from tumira.postgres.pool import Database
 from tumira.pricing.networks import network_of
 
@@ -66,6 +68,7 @@ class Observer:
         self._submitted: dict[tuple[int, str, str, int, int], int] = {}
         self._outcomes: dict[OutcomeKey, int] = {}
         self._receipts: list[_Receipt] = []
+        self._sender_refusals: dict[SenderRefusalKey, int] = {}
         self._flushing: asyncio.Task[None] | None = None
 
     def submitted(self, carrier_id: int, claimed: ClaimedMessage) -> None:
@@ -89,6 +92,10 @@ class Observer:
     def not_taken(self, carrier_id: int, claimed: ClaimedMessage, answer: str = NO_ANSWER) -> None:
         network = network_of(claimed.recipient, claimed.country)
         _add(self._outcomes, (carrier_id, network, claimed.country, answer))
+
+    def sender_refused(self, carrier_id: int, sender: str, country: str) -> None:
+        metrics.SENDERS_REFUSED.labels(self.carriers.get(carrier_id, str(carrier_id))).inc()
+        _add(self._sender_refusals, (carrier_id, sender, country))
 
     def ended(self, carrier_id: int, endings: Iterable[Ending]) -> None:
         counts: dict[tuple[str, str, str, str | None], int] = {}
@@ -122,7 +129,8 @@ class Observer:
         outcomes, self._outcomes = self._outcomes, {}
         receipts, self._receipts = self._receipts, []
         submitted, self._submitted = self._submitted, {}
-        if not outcomes and not submitted and not receipts:
+        refused, self._sender_refusals = self._sender_refusals, {}
+        if not outcomes and not submitted and not receipts and not refused:
             return
         timings: dict[TimingKey, int] = {}
         for (carrier_id, network, country, lane, bucket), count in submitted.items():
@@ -139,6 +147,8 @@ class Observer:
                     await latencies.add_timings(connection, slot, timings)
                 if outcomes:
                     await latencies.add_outcomes(connection, slot, outcomes)
+                if refused:
+                    await sender_refusals.add_refusals(connection, refused)
         except Exception as error:  # noqa: BLE001 - what was counted is lost, and the next time is another one
             log_failure("could not write statistics", error)
 

@@ -42,6 +42,7 @@ from tumira.sending.lifecycle import remaining_s
 LEFT_OPEN_S: Final = 60.0
 # Answers that are not on disk yet; with more, nothing is submitted. The recorder writes as many in one group.
 UNRECORDED_MAX: Final = GROUP_MAX
+SENDER_NOT_ALLOWED: Final = "SENDER_NOT_ALLOWED"
 
 _log: Final = structlog.get_logger()
 
@@ -62,6 +63,7 @@ class _Counts:
         self.doubted = metrics.DOUBTED.labels(carrier)
         # That none have come is to be seen too.
         metrics.RECEIPTS.labels(carrier, "matched")
+        metrics.SENDERS_REFUSED.labels(carrier)
 
 
 class Sender(Bind):
@@ -274,6 +276,8 @@ class Sender(Bind):
         self._held[lane] -= 1
         self._unanswered[lane] += 1
         submission.waiting.add(number)
+        if submission.sender is not None:
+            submission.named.add(number)
         submission.touched_at = now
         if not submission.todo:
             line.popleft()
@@ -351,7 +355,8 @@ class Sender(Bind):
                 _log.error(
                     "carrier refuses our settings", carrier=self.carrier.name, status=answers.name(status)
                 )
-            submission.refusal = verdict.reason
+            if verdict.reason != SENDER_NOT_ALLOWED or not self._fall_back(submission, number):
+                submission.refusal = verdict.reason
         else:
             self._circuit.refused(now)
             self._retry(submission, number, status, verdict)
@@ -359,6 +364,23 @@ class Sender(Bind):
         if any(self._held) and not self._circuit.is_healthy(now):
             # Another carrier may take these meanwhile; when it is our turn again, one is claimed to try.
             self._give_back()
+
+    def _fall_back(self, submission: Submission, number: int) -> bool:
+        """Submit a segment again under the carrier's own sender, if it refused the account's name.
+
+        Segments under different names are not joined on the handset: not after one was taken under the name.
+        """
+        settings, claimed = self.carrier.settings, submission.claimed
+        is_named = number in submission.named
+        sender = claimed.sender_name if is_named and claimed.sender_name is not None else settings.source
+        self._observer.sender_refused(self.carrier.id, sender, claimed.country)
+        others_taken = submission.named - submission.waiting - {number}
+        if not is_named or not settings.sender_fallback or others_taken:
+            return False
+        submission.sender = None
+        submission.named.discard(number)
+        self._again(submission, number)
+        return True
 
     def _again(self, submission: Submission, number: int) -> None:
         if submission.refusal is not None or submission.retry is not None:

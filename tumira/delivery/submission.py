@@ -36,11 +36,13 @@ class Submission:
         "cost",
         "encoded",
         "in_line",
+        "named",
         "overdue",
         "reference",
         "refusal",
         "retries",
         "retry",
+        "sender",
         "taken",
         "todo",
         "touched_at",
@@ -55,6 +57,10 @@ class Submission:
         self.reference = reference
         # What the carrier takes for a segment, if known; an answer that names its own cost replaces it.
         self.cost: SegmentCost | None = None
+        # The account's sender name, unless the carrier refused it; None for the carrier's own. And the
+        # segments that were submitted under it.
+        self.sender = claimed.sender_name
+        self.named: set[int] = set()
         self.attempt = past.resends if past is not None else 0
         self.retries = past.retries if past is not None else 0
         self.taken = len(past.taken) if past is not None else 0
@@ -87,6 +93,7 @@ class Submission:
 class SubmissionWriter:
     def __init__(self, source: str) -> None:
         self._bodies = SubmitBodies(source)
+        self._named_bodies = lru_cache(maxsize=1000)(SubmitBodies)
         # Segments of different texts to one number must not be joined, so the reference goes round for each.
         self._references: dict[str, int] = {}
         self._encode = lru_cache(maxsize=1000)(encode)
@@ -102,7 +109,8 @@ class SubmissionWriter:
 
     def body(self, submission: Submission, number: int, left_s: int) -> bytes:
         encoded = submission.encoded
-        return self._bodies.body(
+        bodies = self._bodies if submission.sender is None else self._named_bodies(submission.sender)
+        return bodies.body(
             submission.claimed.recipient[1:],
             encoded.payloads[number - 1],
             encoded.esm_class,
@@ -140,6 +148,7 @@ def segment_taken(
         key(carrier_ref),
         claimed.claimed_at,
         *times,
+        sender=claimed.sender_name if number in submission.named else carrier.settings.source,
     )
     if submission.cost is not None:
         part.cost, part.currency, part.cost_usd = structs.astuple(submission.cost)

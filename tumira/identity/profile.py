@@ -12,6 +12,7 @@ from tumira.identity.reauthenticate import PasswordCheck, Requester, confirm_pas
 from tumira.identity.store import devices, logins, sessions
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
+from tumira.sender_names import store as sender_names
 from tumira.webhooks import retries
 
 
@@ -114,5 +115,6 @@ async def close_account(database: Database, owner: Requester, password: str) -> 
         await retries.suspend_retries(connection, paused)
         await sessions.delete_all(connection, owner.principal)
         await devices.delete_all(connection, owner.principal.subject)
+        await sender_names.close_account(connection, owner.account_id, owner.actor.name)
         await _record(connection, owner, "account closed", f"balance {_amount(held.balance)}")
     return check

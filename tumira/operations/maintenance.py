@@ -21,7 +21,7 @@ from tumira.delivery.replies import store as reply_parts
 from tumira.delivery.routes import ported
 from tumira.delivery.routes import store as route_store
 from tumira.delivery.routes.rules import list_losing, rank_carriers
-from tumira.delivery.store import binds, carriers, receipts
+from tumira.delivery.store import binds, carriers, receipts, sender_refusals
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store import waiting as places
 from tumira.delivery.supervisor import LEASE_S
@@ -40,6 +40,7 @@ from tumira.pricing.actions import apply_due_prices
 from tumira.pricing.phone_numbers import NUMBERS_KEPT
 from tumira.pricing.store import get_tariff, list_countries
 from tumira.replies import store as replies
+from tumira.sender_names import store as sender_names
 from tumira.sending import batches
 from tumira.sending.lifecycle import TEXT_KEPT
 from tumira.sending.lookups import delete_old_idempotency_keys
@@ -52,6 +53,7 @@ TEXTS_PER_TURN_MAX: Final = 1_000
 REFUSALS_PER_TURN_MAX: Final = 1_000
 GUESTS_PER_TURN_MAX: Final = 1_000
 MAILS_PER_TURN_MAX: Final = 1_000
+PAPERS_PER_TURN_MAX: Final = 100
 NUMBERS_PER_TURN_MAX: Final = 2_000
 SLOTS_PER_TURN_MAX: Final = 5_000
 AUDITS_PER_TURN_MAX: Final = 100
@@ -273,6 +275,8 @@ MAINTENANCE_TASKS: Final[Sequence[MaintenanceTask | MultiStepTask]] = (
     _some("forget refused texts", 600, content_store.delete_old, REFUSALS_PER_TURN_MAX),
     _some("forget texts near the line", 600, near_line_store.delete_old, REFUSALS_PER_TURN_MAX),
     MaintenanceTask("forget old uploads", 600, _forget_uploads, more_at=UPLOADS_PER_TURN_MAX),
+    _some("erase old papers", 3600, sender_names.erase_old_papers, PAPERS_PER_TURN_MAX),
+    _some("forget refused senders", 3600, sender_refusals.delete_old, REFUSALS_PER_TURN_MAX),
     _some("forget old mails", 60, outbox.delete_expired, MAILS_PER_TURN_MAX),
     _some("forget networks of numbers", 600, ported.delete_old, NUMBERS_PER_TURN_MAX),
     MaintenanceTask("warn of routes that lose money", 600, _warn_of_losses),

@@ -1,4 +1,4 @@
-"""Notices to the owner of an account: a low balance, a failing webhook endpoint, a large refund.
+"""Notices to the owner of an account: low balance, failing webhook endpoint, large refund, sender name.
 
 A notice is a text message from the gateway's own account, which is free, and an e-mail, each if the owner
 wants it. Both are stored in the transaction of what they are about, so a crash neither loses nor repeats one.
@@ -31,6 +31,7 @@ class NoticeKind(StrEnum):
     LOW_BALANCE = "low balance"
     ENDPOINT = "webhook endpoint"
     REFUND = "refund"
+    SENDER_NAME = "sender name"
 
 
 @dataclass(frozen=True, slots=True)

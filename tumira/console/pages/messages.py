@@ -172,7 +172,7 @@ def _is_doubt(entry: TimelineEntry) -> bool:
 
 def _write_details(entry: TimelineEntry) -> str:
     detail = None if entry.event in _RECEIPTS else entry.detail
-    return " · ".join(filter(None, (entry.carrier, entry.state, entry.error, detail)))
+    return " · ".join(filter(None, (entry.carrier, entry.sender, entry.state, entry.error, detail)))
 
 
 def _words() -> Mapping[str, Any]:

@@ -214,7 +214,7 @@ async def _form(
         found=await describe_draft(session, draft, review, note),
         review_path=REVIEW,
         home=next((one for one in review.tariff.destinations if one.country == review.country), None),
-        senders=await list_senders(session.database),
+        senders=await list_senders(session.database, session.account_id),
         segments_max=SEGMENTS_MAX,
         top_up_min=TOP_UP_MIN,
     )
@@ -248,7 +248,7 @@ async def _confirmation(
         encoding=segments.measure(draft.message).encoding,
         balance_after=session.customer.balance - review.quote.total_cost,
         repeated=len(review.entries) - len(review.quote.numbers) - len(review.quote.rejected),
-        senders=await list_senders(session.database),
+        senders=await list_senders(session.database, session.account_id),
     )
 
 

@@ -168,7 +168,7 @@ async def _confirmation(
         refused=refused,
         sent=upload.recipients - offer.count - offer.unreachable,
         balance_after=balance_after,
-        senders=await list_senders(session.database),
+        senders=await list_senders(session.database, session.account_id),
     )
 
 

@@ -29,7 +29,7 @@ class Carrier:
 
 _SETTINGS: Final = """
 host, port, tls, system_id, password, bind_mode, binds, window_size, tps, source, in_doubt, doubt_wait_s,
-refund
+refund, sender_fallback
 """
 _CARRIER: Final = f"""
 SELECT id, name, countries, priority, changed_at, simulator, {_SETTINGS}
@@ -86,7 +86,7 @@ _INSERT: Final = f"""
 INSERT INTO carriers (name, countries, priority, simulator, {_SETTINGS})
 VALUES (%(name)s, %(countries)s, %(priority)s, %(simulator)s, %(host)s, %(port)s, %(tls)s,
         %(system_id)s, %(password)s, %(bind_mode)s, %(binds)s, %(window_size)s, %(tps)s, %(source)s,
-        %(in_doubt)s, %(doubt_wait_s)s, %(refund)s)
+        %(in_doubt)s, %(doubt_wait_s)s, %(refund)s, %(sender_fallback)s)
 """  # noqa: S608 - a constant
 
 # A row without an xmax was inserted. The look at `carriers` sees the row as it was before.
@@ -99,7 +99,7 @@ SQL_UPSERT: Final = Statement(
        password = excluded.password, bind_mode = excluded.bind_mode, binds = excluded.binds,
        window_size = excluded.window_size, tps = excluded.tps, source = excluded.source,
        in_doubt = excluded.in_doubt, doubt_wait_s = excluded.doubt_wait_s, refund = excluded.refund,
-       changed_at = clock_timestamp(), removed_at = NULL
+       sender_fallback = excluded.sender_fallback, changed_at = clock_timestamp(), removed_at = NULL
 RETURNING xmax = 0
        OR EXISTS (SELECT FROM carriers before
                    WHERE before.name = carriers.name AND before.removed_at IS NOT NULL)
@@ -189,7 +189,7 @@ async def list_simulated(connection: Connection) -> Mapping[str, str]:
 
 # The carrier that messages go to while all carriers are healthy.
 SQL_LIST_SENDERS: Final = Statement("""
-SELECT DISTINCT ON (d.country) d.name, c.source
+SELECT DISTINCT ON (d.country) d.country, c.source
   FROM destinations d
   JOIN carriers c ON c.countries IS NULL OR d.country = ANY(c.countries)
  WHERE c.removed_at IS NULL
@@ -198,8 +198,8 @@ SELECT DISTINCT ON (d.country) d.name, c.source
 
 
 async def list_senders(connection: Connection) -> Mapping[str, str]:
-    """Return the sender that messages show, by the name of the country."""
-    return {row["name"]: row["source"] for row in await SQL_LIST_SENDERS.rows(connection)}
+    """Return the carriers' own sender that messages show, by country."""
+    return {row["country"]: row["source"] for row in await SQL_LIST_SENDERS.rows(connection)}
 
 
 # A worker that holds a lease may still submit what it claimed before the carrier was removed.

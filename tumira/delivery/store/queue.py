@@ -66,6 +66,8 @@ class ClaimedMessage(Struct, frozen=True):
     cost: Decimal
     # Its recipient has opted out of the account's messages.
     opted_out: bool = False
+    # The sender name of the account that was granted and in use when it was claimed.
+    sender_name: str | None = None
 
 
 # Moves the picked rows, by their place: they are ours, so they cannot move. It locks messages
@@ -107,7 +109,24 @@ _START_PICKED: Final = """
 SELECT picked.message_id, started.batch_id, started.account_id, started.country, picked.lane, picked.turn,
        picked.again, started.recipient, started.segments, coalesce(started.body, texts.body, '') AS body,
        texts.created_at, clock_timestamp() AS claimed_at, picked.avoid, picked.country AS queue,
-       started.network, started.cost, opt_out.number IS NOT NULL AS opted_out
+       started.network, started.cost, opt_out.number IS NOT NULL AS opted_out,
+       -- Read with the claim: a name that was revoked before is on no message that is claimed now. The network's
+       -- own decision counts more than that of its country.
+       (SELECT granted.name
+          FROM sender_grants granted
+         WHERE granted.account_id = started.account_id
+           AND granted.country = started.country
+           AND granted.network IN ('', started.network)
+           AND granted.in_use
+           AND NOT EXISTS (
+               SELECT
+                 FROM sender_grants decided
+                WHERE decided.name_id = granted.name_id
+                  AND decided.country = started.country
+                  AND decided.network = started.network
+                  AND decided.state IN ('refused', 'revoked'))
+         ORDER BY granted.network DESC
+         LIMIT 1) AS sender_name
   FROM picked
   LEFT JOIN started ON started.id = picked.message_id
   LEFT JOIN texts ON texts.id = started.batch_id

@@ -146,6 +146,8 @@ class NewPart(Struct, gc=False):
     cost: Decimal | None = None
     currency: str | None = None
     cost_usd: Decimal | None = None
+    # The name or number under which it was submitted.
+    sender: str | None = None
 
 
 class PartReport(Struct, frozen=True):
@@ -196,19 +198,21 @@ let_go AS (
 _PARTS: Final = """
     INSERT INTO parts (message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key,
                        claimed_at, submitted_at, answered_at, state, error, receipt, received_at, cost,
-                       currency, cost_usd)
+                       currency, cost_usd, sender)
     SELECT message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key,
            (%(times)s::timestamptz[])[claimed_at], (%(times)s::timestamptz[])[submitted_at],
            (%(times)s::timestamptz[])[answered_at], state, error, receipt,
-           (%(times)s::timestamptz[])[received_at], cost, currency, cost_usd
+           (%(times)s::timestamptz[])[received_at], cost, currency, cost_usd, sender
       FROM unnest(%(part_message_id)s::uuid[], %(part_number)s::smallint[], %(part_attempt)s::smallint[],
                   %(part_carrier_id)s::integer[], %(part_reference)s::smallint[],
                   %(part_carrier_ref)s::text[], %(part_carrier_key)s::text[], %(part_claimed_at)s::integer[],
                   %(part_submitted_at)s::integer[], %(part_answered_at)s::integer[], %(part_state)s::text[],
                   %(part_error)s::text[], %(part_receipt)s::text[], %(part_received_at)s::integer[],
-                  %(part_cost)s::numeric[], %(part_currency)s::text[], %(part_cost_usd)s::numeric[])
+                  %(part_cost)s::numeric[], %(part_currency)s::text[], %(part_cost_usd)s::numeric[],
+                  %(part_sender)s::text[])
            AS part (message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key, claimed_at,
-                    submitted_at, answered_at, state, error, receipt, received_at, cost, currency, cost_usd)
+                    submitted_at, answered_at, state, error, receipt, received_at, cost, currency, cost_usd,
+                    sender)
 """
 _TAKE: Final = f"taken AS ({_PARTS})"
 

@@ -22,7 +22,7 @@ class TimelineEntry:
     """An event in the life of a message; `at` is None where the time was not recorded.
 
     While the message waits, `at` is the end of the wait. `attempt` counts earlier submissions of the segment;
-    `state` and `error` are those of the receipt.
+    `state` and `error` are those of the receipt, `sender` is what a segment was sent under.
     """
 
     at: datetime | None
@@ -33,6 +33,7 @@ class TimelineEntry:
     state: str | None = None
     error: str | None = None
     detail: str | None = None
+    sender: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ class Timeline:
     created_at: datetime
     reference: str | None
     entries: Sequence[TimelineEntry]
+
+    @property
+    def senders(self) -> Sequence[str]:
+        """Return the senders that the message was submitted under, the first one first."""
+        return list(dict.fromkeys(entry.sender for entry in self.entries if entry.sender is not None))
 
 
 _ENTRY_FIELDS: Final = tuple(field.name for field in fields(TimelineEntry))
@@ -87,45 +93,46 @@ _ORDER: Final[Mapping[str, int]] = {
 _READ: Final = """
 WITH happened AS (
     SELECT claimed_at AS at, 'claimed' AS event, min(carrier_id) AS carrier_id, NULL::smallint AS part,
-           NULL::smallint AS attempt, NULL AS state, NULL AS error, NULL AS detail
+           NULL::smallint AS attempt, NULL AS state, NULL AS error, NULL AS detail,
+           NULL AS sender
       FROM parts
      WHERE message_id = %(message_id)s
      GROUP BY claimed_at
      UNION ALL
-    SELECT submitted_at, 'submitted', carrier_id, number, attempt, NULL, NULL, NULL
+    SELECT submitted_at, 'submitted', carrier_id, number, attempt, NULL, NULL, NULL, sender
       FROM parts
      WHERE message_id = %(message_id)s
      UNION ALL
-    SELECT answered_at, 'answered', carrier_id, number, attempt, NULL, NULL, carrier_ref
+    SELECT answered_at, 'answered', carrier_id, number, attempt, NULL, NULL, carrier_ref, NULL
       FROM parts
      WHERE message_id = %(message_id)s
      UNION ALL
-    SELECT received_at, 'receipt', carrier_id, number, attempt, state, error, receipt
+    SELECT received_at, 'receipt', carrier_id, number, attempt, state, error, receipt, NULL
       FROM parts
      WHERE message_id = %(message_id)s
        AND state IS NOT NULL
      UNION ALL
-    SELECT at, kind, carrier_id, part, NULL, NULL, NULL, detail
+    SELECT at, kind, carrier_id, part, NULL, NULL, NULL, detail, NULL
       FROM incidents
      WHERE message_id = %(message_id)s
      UNION ALL
-    SELECT created_at, 'refunded', NULL, NULL, NULL, NULL, NULL, amount::text
+    SELECT created_at, 'refunded', NULL, NULL, NULL, NULL, NULL, amount::text, NULL
       FROM transfers
      WHERE message_id = %(message_id)s
      UNION ALL
     SELECT claimed_at, 'claimed', carrier_id, NULL, NULL, NULL, NULL,
-           'by ' || worker || ', connection ' || bind
+           'by ' || worker || ', connection ' || bind, NULL
       FROM in_flight
      WHERE message_id = %(message_id)s
      UNION ALL
     SELECT due_at, 'waiting', carrier_id, NULL, NULL, NULL, NULL,
-           CASE WHEN in_doubt THEN 'for a receipt, in doubt' ELSE 'for another try' END
+           CASE WHEN in_doubt THEN 'for a receipt, in doubt' ELSE 'for another try' END, NULL
       FROM retries
      WHERE message_id = %(message_id)s
 )
 SELECT m.id, m.batch_id, m.account_id, m.recipient, m.country, m.network, m.status, m.failure_reason,
        m.segments, m.cost, b.created_at, b.reference, m.sent_at, m.delivered_at, m.refunded_at,
-       h.at, h.event, c.name AS carrier, h.part, h.attempt, h.state, h.error, h.detail
+       h.at, h.event, c.name AS carrier, h.part, h.attempt, h.state, h.error, h.detail, h.sender
   FROM messages m
   JOIN batches b ON b.id = m.batch_id AND b.id BETWEEN %(batch_low)s AND %(batch_high)s
   LEFT JOIN happened h ON true

@@ -1,0 +1,190 @@
+"""Messages go out under the name that their account was granted, or under the carrier's own sender (P11)."""
+
+import itertools
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from tests.support.delivery.engine import Engine, numbers
+from tests.support.delivery.scripted import SWALLOW, Scripted
+from tests.support.processes.service import Caller
+from tumira.audit_log import OWNER, Actor
+from tumira.delivery.responses import CommandStatus
+from tumira.delivery.smpp.connection import SmppTimeouts
+from tumira.delivery.store import timeline
+from tumira.sender_names import manage
+from tumira.sender_names.manage import NameRequest
+from tumira.sender_names.places import Place
+from tumira.sender_names.store import SenderName
+from tumira.simulator.smsc import Smsc, run_smsc
+
+OWN: Final = Actor(OWNER)
+ADMIN: Final = Actor("operator:Rudo")
+ZW: Final = Place("ZW")
+DEFAULT: Final = "Tumira"
+LONG: Final = "Your statement is ready. " * 8
+BRISK: Final = SmppTimeouts(response_s=0.5, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)
+# Slow enough that messages wait while names come and go.
+WAITING: Final = 120
+TPS: Final = 60
+STEP: Final = 10
+
+
+async def granted(engine: Engine, caller: Caller, name: str, *places: Place) -> SenderName:
+    request = NameRequest(name, ["ZW", "ZA"], "We tell customers that their parcels are here.")
+    asked = await manage.ask(engine.database, caller.id, request, OWN)
+    for place in places or (ZW,):
+        asked = await manage.grant(engine.database, asked.id, place, note="", actor=ADMIN)
+    return asked
+
+
+async def revoke(engine: Engine, name: SenderName, place: Place = ZW) -> None:
+    await manage.revoke(engine.database, name.id, place, note="Asked by the network", actor=ADMIN)
+
+
+async def now(engine: Engine) -> datetime:
+    (row,) = await engine.rows("SELECT clock_timestamp() AS now")
+    assert isinstance(row["now"], datetime)
+    return row["now"]
+
+
+async def more_taken(engine: Engine) -> bool:
+    """Wait until some more messages are taken, or all of them; tell whether all are."""
+    (before,) = await engine.rows("SELECT count(*) FROM parts")
+
+    async def are_more() -> bool:
+        (row,) = await engine.rows("SELECT count(*) FROM parts")
+        return bool(row["count"] >= min(before["count"] + STEP, 2 * WAITING))
+
+    await engine.until(are_more, "nothing is taken")
+    (row,) = await engine.rows("SELECT count(*) FROM parts")
+    return bool(row["count"] == 2 * WAITING)
+
+
+def senders(smsc: Smsc, to: str) -> Sequence[str]:
+    return [text.sender for text in smsc.texts if text.to == to]
+
+
+async def test_a_message_shows_the_name_of_its_account_where_it_is_granted(engine: Engine) -> None:
+    zimbabwe, another, south_africa = *numbers(2), "+27821230001"
+    async with run_smsc() as smsc:
+        await engine.add_carrier("one", smsc.port)
+        engine.start_worker()
+        caller, other = await engine.open_account(), await engine.open_account()
+        await granted(engine, caller, "Moyo Stores")
+        await engine.send(caller, [zimbabwe, south_africa])
+        await engine.send(other, [another])
+        await engine.until_all("delivered")
+        assert senders(smsc, zimbabwe) == ["Moyo Stores"]
+        assert senders(smsc, south_africa) == [DEFAULT]
+        assert senders(smsc, another) == [DEFAULT]
+        message = await engine.message(zimbabwe)
+        async with engine.database.connection() as connection:
+            told = await timeline.read_for(connection, caller.id, message["id"])
+        assert told is not None
+        assert told.senders == ["Moyo Stores"]
+
+
+async def test_no_text_goes_out_under_a_name_that_is_not_granted_to_its_account(engine: Engine) -> None:
+    """Revoke and grant again while messages wait, with two workers and two accounts."""
+    async with run_smsc() as smsc:
+        await engine.add_carrier("one", smsc.port, binds=2, tps=TPS, window=4)
+        callers = [await engine.open_account() for _ in range(2)]
+        names = [
+            await granted(engine, callers[0], "Moyo Stores"),
+            await granted(engine, callers[1], "Ncube Farm"),
+        ]
+        for place, caller in enumerate(callers):
+            await engine.send(caller, numbers(WAITING, place * WAITING))
+        for _ in range(2):
+            engine.start_worker()
+        # When each name was revoked for certain, by the clock of the database.
+        revoked: list[tuple[str, datetime, datetime]] = []
+        for name in itertools.cycle(names):
+            await more_taken(engine)
+            await revoke(engine, name)
+            gone = await now(engine)
+            is_over = await more_taken(engine)
+            revoked.append((name.name, gone, await now(engine)))
+            if is_over:
+                break
+            await manage.grant(engine.database, name.id, ZW, note="", actor=ADMIN)
+        parts = await engine.rows(
+            "SELECT m.account_id, p.sender, p.claimed_at FROM parts p JOIN messages m ON m.id = p.message_id"
+        )
+        assert len(parts) == 2 * WAITING
+        own = {caller.id: name.name for caller, name in zip(callers, names, strict=True)}
+        used = {part["sender"] for part in parts}
+        assert used == {DEFAULT, *own.values()}, "the test shows nothing unless all of them were used"
+        for part in parts:
+            if part["sender"] != DEFAULT:
+                assert part["sender"] == own[part["account_id"]]
+                for name_of, gone, back in revoked:
+                    assert part["sender"] != name_of or not gone < part["claimed_at"] < back
+        assert {text.sender for text in smsc.texts} == used
+
+
+async def test_a_message_in_doubt_is_sent_again_under_what_is_granted_then(engine: Engine) -> None:
+    (number,) = numbers(1)
+    async with run_smsc(misbehaviours=[Scripted(SWALLOW)]) as smsc:
+        await engine.add_carrier("one", smsc.port, doubt_wait=1)
+        caller = await engine.open_account()
+        name = await granted(engine, caller, "Moyo Stores")
+        engine.start_worker(BRISK)
+        await engine.send(caller, [number])
+
+        async def in_doubt() -> bool:
+            return bool(await engine.rows("SELECT FROM incidents WHERE kind = 'doubt'"))
+
+        await engine.until(in_doubt, "not in doubt")
+        await revoke(engine, name)
+        await engine.until_status(number, "delivered")
+        assert senders(smsc, number) == ["Moyo Stores", DEFAULT]
+
+
+async def refused(engine: Engine, text: str, *statuses: int, fallback: int) -> Sequence[str]:
+    """Send a text under a name to a carrier that refuses some submits; return the senders that arrived."""
+    (number,) = numbers(1)
+    async with run_smsc(misbehaviours=[Scripted(*statuses)]) as smsc:
+        await engine.add_carrier("one", smsc.port, sender_fallback=fallback)
+        caller = await engine.open_account()
+        await granted(engine, caller, "Moyo Stores")
+        engine.start_worker()
+        await engine.send(caller, [number], text)
+        await engine.until_all("delivered", "failed")
+
+        async def is_told() -> bool:
+            rows = await engine.rows("SELECT sender, country FROM sender_refusals")
+            return [tuple(row) for row in rows] == [("Moyo Stores", "ZW")]
+
+        await engine.until(is_told, "the refusal is not shown to operators")
+        return senders(smsc, number)
+
+
+async def test_a_refused_name_ends_the_message_and_alarms(engine: Engine) -> None:
+    assert await refused(engine, "Your code is 493817.", CommandStatus.RINVSRCADR, fallback=0) == []
+    message = await engine.message(numbers(1)[0])
+    assert (message["status"], message["failure_reason"]) == ("failed", "SENDER_NOT_ALLOWED")
+    assert message["refunded_at"] is not None
+
+
+async def test_a_refused_name_falls_back_once_if_the_operator_chose_so(engine: Engine) -> None:
+    assert await refused(engine, "Your code is 493817.", CommandStatus.RINVSRCADR, fallback=1) == [DEFAULT]
+    (part,) = await engine.rows("SELECT sender FROM parts")
+    assert part["sender"] == DEFAULT
+
+
+async def test_all_segments_fall_back_together(engine: Engine) -> None:
+    twice = [CommandStatus.RINVSRCADR] * 2
+    # One text: the segments were joined, so they came from one sender.
+    assert await refused(engine, LONG, *twice, fallback=1) == [DEFAULT]
+
+
+async def test_the_carriers_own_sender_does_not_fall_back(engine: Engine) -> None:
+    (number,) = numbers(1)
+    async with run_smsc(misbehaviours=[Scripted(CommandStatus.RINVSRCADR)]) as smsc:
+        await engine.add_carrier("one", smsc.port, sender_fallback=1)
+        engine.start_worker()
+        await engine.send(await engine.open_account(), [number])
+        await engine.until_status(number, "failed")
+        assert senders(smsc, number) == []
