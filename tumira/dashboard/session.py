@@ -70,6 +70,7 @@ NAVIGATION: Final = (
     NavItem("/dashboard/upload", mark("Upload"), "upload"),
     NavItem("/dashboard/batches", mark("Batches"), "batches"),
     NavItem("/dashboard/replies", mark("Replies"), "replies"),
+    NavItem("/dashboard/sender-names", mark("Sender names"), "sender"),
     NavItem("/dashboard/keys", mark("API keys"), "keys"),
     NavItem("/dashboard/webhooks", mark("Webhooks"), "webhooks"),
     NavItem(TOP_UP, mark("Top up"), "top-up"),
