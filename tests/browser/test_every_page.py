@@ -84,6 +84,7 @@ DASHBOARD: Final = (
     "/dashboard/replies?number=x",
     "/dashboard/replies/{replier}",
     "/dashboard/opt-outs",
+    "/dashboard/sender-names",
     "/dashboard/keys",
     "/dashboard/keys/{key}/revoke",
     "/dashboard/webhooks",
@@ -139,6 +140,8 @@ CONSOLE: Final = (
     "/operator/content/refusals/{account}/{digest}",
     "/operator/content/near",
     "/operator/content/near/{account}/{near_digest}",
+    "/operator/sender-names",
+    "/operator/sender-names/{sender_name}",
     "/operator/webhooks",
     "/operator/system",
     "/operator/changes",
@@ -191,7 +194,7 @@ def test_every_route_is_in_the_list() -> None:
         for route in routes
         if "GET" in (route.methods or ())
         and not route.path.startswith(NO_PAGES)
-        and not route.path.endswith((".csv", "/progress", "/now", "/deposits"))
+        and not route.path.endswith((".csv", "/progress", "/now", "/deposits", "/paper"))
         and not any(route.path_regex.match(path) for path in listed)
     }
     assert missing == ELSEWHERE

@@ -8,7 +8,7 @@ from typing import Final
 
 import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import FilePayload, Page, expect
 
 from tests.support.browser import (
     DESKTOP,
@@ -18,11 +18,13 @@ from tests.support.browser import (
     inspect,
     screenshot,
 )
+from tests.support.identity.operators import read_secret
 from tests.support.identity.people import PASSWORD, code_in
 from tests.support.mail.server import MailServer, mail_server
 from tests.support.postgres.embedded import wait_for
 from tests.support.processes.programs import Node, new_home, running, tumira
 from tests.support.processes.service import NO_TLS
+from tumira.identity import totp
 
 TEXT: Final = "Your order 1042 is on its way."
 LATE_MS: Final = 15_000
@@ -214,3 +216,109 @@ def test_the_code_comes_by_mail_as_well(node: Node, mails: MailServer, open_page
     page.goto("/dashboard/verify")
     prove(page, code_in(texts_of(node, phone)[0]))
     expect(page.get_by_text("Verify your phone number to top up")).to_have_count(0)
+
+
+def enter_console(node: Node, open_page: Opener) -> Page:
+    """Create an operator, and sign in for the first time."""
+    made = tumira(
+        "operator", "create", "--phone", new_number(), "--name", "Rudo Admin", "--json", **node.settings
+    )
+    operator = json.loads(made.stdout)
+    page = open_page(node.base, viewport=DESKTOP)
+    page.goto("/operator")
+    page.get_by_label("Phone number").fill(operator["phone"])
+    page.get_by_label("Password").fill(operator["password"])
+    page.keyboard.press("Enter")
+    expect(page.locator("#secret")).to_be_visible()
+    code = totp.authenticator(read_secret(page.content())).now()
+    page.get_by_label("Password").fill(PASSWORD)
+    page.locator("#code").fill(code)
+    page.locator("main form button").last.click()
+    page.get_by_role("link", name="I have saved them").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Start")
+    return page
+
+
+def ask_for_name(page: Page) -> None:
+    go_to(page, "Sender names")
+    name = page.get_by_label("Name", exact=True)
+    name.fill("Moyo_Stores!")
+    expect(page.locator("main li.broken")).to_have_count(2)
+    name.fill("Moyo Stores")
+    expect(page.locator("main li.kept")).to_have_count(4)
+    expect(page.locator("#shown")).to_have_text("Moyo Stores")
+    inspect(page, "sender-names")
+    name.fill("EC0CASH")
+    expect(page.locator("main")).to_contain_text("This looks like EcoCash")
+    name.fill("Moyo Stores")
+    expect(page.locator("main")).not_to_contain_text("This looks like")
+    page.get_by_label("What do you send").fill(
+        "Moyo Stores: your parcel is ready. It is our registered name."
+    )
+    paper = FilePayload(name="registration.pdf", mimeType="application/pdf", buffer=b"%PDF-1.7 registration")
+    page.get_by_label("Paper (optional)").set_input_files(paper)
+    page.get_by_role("button", name="Ask for this name").click()
+    expect(page.get_by_text("We have your request.")).to_be_visible()
+
+
+def sender_of(node: Node, number: str) -> list[str]:
+    return [one["from"] for one in get(node, "/simulator/messages.json", params={"to": number}).json()]
+
+
+def send_by_api(node: Node, key: str, number: str) -> None:
+    sent = httpx.post(
+        node.base + "/api/v1/messages",
+        headers={"Authorization": f"Bearer {key}"},
+        json={"channel": "sms", "to": number, "body": TEXT},
+        trust_env=False,
+        verify=NO_TLS,
+        timeout=40,
+    )
+    assert sent.status_code == 202, sent.text
+
+
+def test_a_customer_sends_under_the_name_that_an_operator_granted(node: Node, open_page: Opener) -> None:
+    page = open_page(node.base, viewport=PHONE)
+    phone, first, second, third = (new_number() for _ in range(4))
+    begin(page, phone)
+    wait_for(lambda: len(texts_of(node, phone)) == 1)
+    prove(page, code_in(texts_of(node, phone)[0]))
+    credit(node, phone, "5")
+    ask_for_name(page)
+
+    console = enter_console(node, open_page)
+    console.get_by_role("link", name="sender name waits for a decision").click()
+    console.get_by_role("link", name="Moyo Stores").first.click()
+    expect(console.locator("main")).to_contain_text("It is our registered name.")
+    inspect(console, "console-sender-name")
+    with console.expect_download() as paper:
+        console.get_by_role("link", name="Download").click()
+    assert paper.value.path().read_bytes() == b"%PDF-1.7 registration"
+    grant = console.get_by_role("region", name="Grant")
+    grant.get_by_label("Where").select_option("ZW")
+    grant.get_by_role("button", name="Grant").click()
+    expect(console.get_by_text("Name granted.")).to_be_visible()
+
+    go_to(page, "Sender names")
+    expect(page.locator("main")).to_contain_text("Zimbabwe, in use")
+    go_to(page, "Compose")
+    expect(page.locator(".from")).to_contain_text("Moyo Stores (Zimbabwe)")
+    page.get_by_label("Recipients").fill(dialled(first))
+    page.get_by_label("Message").fill(TEXT)
+    page.get_by_role("button", name="Send").click()
+    page.get_by_role("button", name="Confirm").click()
+    wait_for(lambda: sender_of(node, first) == ["Moyo Stores"])
+    key = make_key(page)
+    send_by_api(node, key, second)
+    wait_for(lambda: sender_of(node, second) == ["Moyo Stores"])
+
+    revoke = console.get_by_role("region", name="Revoke")
+    revoke.get_by_label("Where").select_option("ZW")
+    revoke.get_by_label("Note to the customer").fill("The network asked for it")
+    revoke.get_by_role("button", name="Revoke").click()
+    expect(console.get_by_text("Name revoked.")).to_be_visible()
+    send_by_api(node, key, third)
+    wait_for(lambda: sender_of(node, third) == ["Tumira"])
+    wait_for(lambda: any("was revoked" in text for text in texts_of(node, phone)))
+    go_to(page, "Sender names")
+    expect(page.locator("main")).to_contain_text("The network asked for it")

@@ -24,6 +24,7 @@ from tumira.core.ids import (
     BATCH,
     ENDPOINT,
     MESSAGE,
+    SENDER_NAME,
     TOP_UP,
     UPLOAD,
     VOUCHER,
@@ -47,6 +48,9 @@ from tumira.replies import opt_outs
 from tumira.replies import store as replies
 from tumira.replies.opt_outs import OptOutSource
 from tumira.replies.store import Reply
+from tumira.sender_names import manage as sender_names
+from tumira.sender_names.manage import NameRequest
+from tumira.sender_names.places import Place
 from tumira.sending.low_balance import low_balance_data
 from tumira.topups import store as top_ups
 from tumira.topups.issue_vouchers import issue_vouchers
@@ -123,6 +127,7 @@ def run_full_service(server_url: str) -> Iterator[FullService]:
             **_add_traffic(service, person),
             **_add_account_facts(service, account_id),
             **_add_refusal(service, account_id),
+            **_add_sender_names(service, account_id),
             **_add_endpoints(service, person),
             **_add_upload(person),
             **_add_results(service, person),
@@ -351,6 +356,23 @@ def _add_refusal(service: Service, account_id: AccountId) -> dict[str, str]:
     near = "Dear Rudo, " + LONG + " opens on Sunday at 8."
     service.run(near_line.record, [MarkedSend(account_id, 60, 0.34, near)])
     return {"digest": digest.hex(), "near_digest": digest_of(near).hex()}
+
+
+def _add_sender_names(service: Service, account_id: AccountId) -> dict[str, str]:
+    owner, operator = Actor("owner", "198.18.0.1"), Actor("operator:Rudo Operator", "198.18.0.1")
+    paper = b"%PDF-1.7 registration"
+    asked = [
+        service.run(sender_names.ask, account_id, NameRequest(name, ["ZW", "ZA"], LONG, paper), owner)
+        for name in ("WWWWWWWWWWW", "EcoCash Pay")
+    ]
+    note = "Granted by the networks on Friday"
+    service.run(sender_names.grant, asked[0].id, Place("ZW"), note=note, actor=operator)
+    service.run(sender_names.refuse, asked[0].id, Place("ZA"), note=LONG, actor=operator)
+    service.sql(
+        "INSERT INTO sender_refusals (carrier_id, sender, country, count)"
+        " SELECT id, 'WWWWWWWWWWW', 'ZW', 12345 FROM carriers WHERE name = 'main'"
+    )
+    return {"sender_name": write_id(SENDER_NAME, asked[1].id)}
 
 
 def _add_endpoints(service: Service, person: Person) -> dict[str, str]:

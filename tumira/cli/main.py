@@ -26,6 +26,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "margin": "routes",
     "webhook": "webhooks",
     "message": "messages",
+    "sender": "senders",
     "template": "content",
     "refusal": "content",
     "topup": "top_ups",

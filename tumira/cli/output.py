@@ -40,6 +40,7 @@ _PREFIXES: Final[Mapping[str, str]] = {
     "key_id": ids.KEY,
     "message_id": ids.MESSAGE,
     "operator_id": ids.OPERATOR,
+    "sender_name_id": ids.SENDER_NAME,
     "template_id": ids.TEMPLATE,
     "top_up_id": ids.TOP_UP,
     "topup_id": ids.TOP_UP,

@@ -72,6 +72,7 @@ NAVIGATION: Final = (
         mark("Gateway"),
         (
             NavItem("/operator/content", mark("Content"), "shield"),
+            NavItem("/operator/sender-names", mark("Sender names"), "sender"),
             NavItem("/operator/system", mark("System"), "system"),
             NavItem("/operator/changes", mark("Changes"), "changes"),
         ),

@@ -19,11 +19,12 @@ from tumira.delivery import manage_carriers
 from tumira.delivery.manage_carriers import CarrierHealth
 from tumira.delivery.routes.rules import list_losing
 from tumira.delivery.routes.store import list_routes
-from tumira.delivery.store import binds, unmatched
+from tumira.delivery.store import binds, sender_refusals, unmatched
 from tumira.operations.audit import runs
 from tumira.postgres import migrate, nodes, partitions
 from tumira.postgres.connection import Connection
 from tumira.pricing.store import get_tariff
+from tumira.sender_names import store as sender_names
 from tumira.topups import lists as top_up_lists
 from tumira.webhooks import endpoints
 
@@ -35,6 +36,9 @@ WORKERS_MAX: Final = 200
 WORKER_LATE: Final = timedelta(seconds=10)
 # Where an endpoint's last attempt is looked for; it is not shown here.
 ATTEMPTS_SINCE: Final = timedelta(minutes=1)
+# A sender that a carrier refused is shown for so long after the last time, some of them by name.
+SENDERS_REFUSED: Final = timedelta(days=1)
+SENDERS_NAMED: Final = 5
 # As the alert `TumiraDiskFills` says.
 DISK_FREE_MIN: Final = 0.1
 
@@ -157,6 +161,13 @@ async def _list_delivery(session: OperatorSession, connection: Connection) -> Se
         ).format(count=_write(count))
         detail = _("Messages may be waiting for their outcome.")
         found.append(ActionItem(title, detail, "/operator/receipts"))
+    refused = await sender_refusals.list_refusals(connection, SENDERS_REFUSED, COUNT_MAX)
+    if refused:
+        title = ngettext(
+            "A carrier refused {count} sender", "Carriers refused {count} senders", len(refused)
+        ).format(count=_write(len(refused)))
+        detail = ", ".join(f"{one.sender} ({one.carrier}, {one.country})" for one in refused[:SENDERS_NAMED])
+        found.append(ActionItem(title, detail, "/operator/sender-names#refused", is_urgent=True))
     return found
 
 
@@ -183,6 +194,13 @@ async def _list_customers(connection: Connection) -> Sequence[ActionItem]:
         )
         detail = _("Allow or refuse, and answer the customer.")
         found.append(ActionItem(title.format(count=_write(count)), detail, "/operator/content"))
+    count = len(await sender_names.list_waiting(connection, COUNT_MAX))
+    if count:
+        title = ngettext(
+            "{count} sender name waits for a decision", "{count} sender names wait for a decision", count
+        )
+        detail = _("Grant or refuse, and answer the customer.")
+        found.append(ActionItem(title.format(count=_write(count)), detail, "/operator/sender-names"))
     since = first_id(int((datetime.now(UTC) - ATTEMPTS_SINCE).timestamp() * 1000))
     count = len(await endpoints.list_unhealthy(connection, COUNT_MAX, since))
     if count:

@@ -110,8 +110,8 @@ SELECT picked.message_id, started.batch_id, started.account_id, started.country,
        picked.again, started.recipient, started.segments, coalesce(started.body, texts.body, '') AS body,
        texts.created_at, clock_timestamp() AS claimed_at, picked.avoid, picked.country AS queue,
        started.network, started.cost, opt_out.number IS NOT NULL AS opted_out,
-       -- Read with the claim: a name that was revoked before is on no message that is claimed now. The network's
-       -- own decision counts more than that of its country.
+       -- Read with the claim: a name that was revoked before is on no message that is claimed now. The
+       -- network's own decision counts more than that of its country.
        (SELECT granted.name
           FROM sender_grants granted
          WHERE granted.account_id = started.account_id
