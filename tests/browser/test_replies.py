@@ -42,7 +42,7 @@ def until_shown(page: Page, path: str, text: str) -> None:
 
     def is_shown() -> bool:
         page.goto(path)
-        return text in page.inner_text("main")
+        return text in page.inner_text("main").replace("\xa0", " ")
 
     wait_for(is_shown)
 
