@@ -85,6 +85,29 @@ async def test_a_message_shows_the_name_of_its_account_where_it_is_granted(engin
         assert told.senders == ["Moyo Stores"]
 
 
+async def test_the_decision_for_a_network_counts_more_than_that_for_its_country(engine: Engine) -> None:
+    econet, netone, telecel = "+263771200001", "+263712000001", "+263732000001"
+    async with run_smsc() as smsc:
+        await engine.add_carrier("one", smsc.port)
+        engine.start_worker()
+        caller = await engine.open_account()
+        name = await granted(engine, caller, "Moyo Stores")
+        await granted(engine, caller, "Moyo Farm", Place("ZW", "netone"))
+        telecel_place = Place("ZW", "telecel")
+        await manage.refuse(engine.database, name.id, telecel_place, note="Codes only there", actor=ADMIN)
+        await engine.send(caller, [econet, netone, telecel])
+        await engine.until_all("delivered")
+        assert senders(smsc, econet) == ["Moyo Stores"]
+        assert senders(smsc, netone) == ["Moyo Farm"]
+        assert senders(smsc, telecel) == [DEFAULT]
+        # With the network's own name gone, that of the country is used again.
+        (row,) = await engine.rows("SELECT id FROM sender_names WHERE name = 'Moyo Farm'")
+        await manage.revoke(engine.database, row["id"], Place("ZW", "netone"), note="Gone", actor=ADMIN)
+        await engine.send(caller, [netone])
+        await engine.until_all("delivered")
+        assert senders(smsc, netone) == ["Moyo Farm", "Moyo Stores"]
+
+
 async def test_no_text_goes_out_under_a_name_that_is_not_granted_to_its_account(engine: Engine) -> None:
     """Revoke and grant again while messages wait, with two workers and two accounts."""
     async with run_smsc() as smsc:

@@ -388,6 +388,28 @@ async def test_a_claim_looks_into_the_weeks_of_what_it_takes_by_their_indexes(bu
         assert "Seq Scan" not in large.values()
 
 
+NAMES: Final = """
+    INSERT INTO accounts (id, phone, name, business)
+    SELECT gen_random_uuid(), n::text, '', '' FROM generate_series(1, 2000) AS n;
+    INSERT INTO sender_names (id, account_id, name, key, note)
+    SELECT id, id, 'Shop', 'shop', '' FROM accounts WHERE phone <> 'system';
+    INSERT INTO sender_grants (name_id, account_id, name, country, state, in_use)
+    SELECT id, account_id, name, 'ZW', 'granted', true FROM sender_names;
+"""
+
+
+async def test_a_claim_finds_sender_names_by_account_however_many_there_are(busy: Connection) -> None:
+    await busy.execute(NAMES)
+    for when in ("never analysed", "analysed"):
+        if when == "analysed":
+            await busy.execute("ANALYZE sender_grants")
+        plan = await generic_plan(busy, queue.SQL_CLAIM, claimed([]))
+        looks = [node for node in nodes(plan) if node.get("Relation Name") == "sender_grants"]
+        assert len(looks) == 2, when
+        for look in looks:
+            assert re.search("account_id =|name_id =", look["Index Cond"]), (look["Index Cond"], when)
+
+
 async def test_a_message_in_flight_is_looked_up_by_its_week_and_key(busy: Connection) -> None:
     await busy.execute(
         "INSERT INTO in_flight (message_id, worker, bind, carrier_id)"

@@ -124,7 +124,9 @@ SELECT picked.message_id, started.batch_id, started.account_id, started.country,
                 WHERE decided.name_id = granted.name_id
                   AND decided.country = started.country
                   AND decided.network = started.network
-                  AND decided.state IN ('refused', 'revoked'))
+                  AND decided.state IN ('refused', 'revoked')
+               -- A look per message: as a join it would read all names.
+               OFFSET 0)
          ORDER BY granted.network DESC
          LIMIT 1) AS sender_name
   FROM picked
