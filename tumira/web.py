@@ -24,6 +24,7 @@ from tumira.api.docs.openapi import document
 from tumira.api.docs.pages import DocsPages, SimulatedNumber
 from tumira.api.envelope import HTTPS_ONLY, NO_SNIFFING
 from tumira.console.app import Console
+from tumira.console.pages.carrier_hooks import CarrierHooks
 from tumira.content.classifier import classify
 from tumira.core import metrics
 from tumira.core.database_errors import UNAVAILABLE
@@ -77,6 +78,7 @@ class Web:
         seller: Seller = NO_SELLER,
         mail_is_set_up: bool = False,
         data_dir: Path | None = None,
+        carrier_proxy: str | None = None,
         tracer: Tracer | None = None,
         is_draining: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -101,8 +103,14 @@ class Web:
             mail_is_set_up=mail_is_set_up,
         )
         console = Console(
-            database, public_url=public_url, payments=payments, support=support, data_dir=data_dir
+            database,
+            public_url=public_url,
+            payments=payments,
+            support=support,
+            data_dir=data_dir,
+            carrier_proxy=carrier_proxy,
         )
+        self._carrier_hooks = CarrierHooks(database, public_url)
         docs = DocsPages(database, public_url, TEST_NUMBERS, support)
         self._pages = Starlette(
             routes=[
@@ -114,6 +122,7 @@ class Web:
                 *dashboard.routes(),
                 *console.routes(),
                 *hooks.routes(database, payments),
+                *self._carrier_hooks.routes(),
                 asset_route(dashboard.assets, console.assets, docs.assets),
             ],
             middleware=[Middleware(GZipMiddleware, minimum_size=COMPRESSED_MIN, compresslevel=6)],
@@ -150,6 +159,7 @@ class Web:
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         async with (
             heartbeat(self._database, "web", HEARTBEAT_S),
+            self._carrier_hooks.running(),
             self._simulator.cleanup.running() if self._simulator else nullcontext(),
         ):
             yield
@@ -241,6 +251,7 @@ async def run_web(
             seller=settings.seller,
             mail_is_set_up=settings.smtp is not None,
             data_dir=settings.data_dir,
+            carrier_proxy=settings.carrier_proxy,
             tracer=tracer,
             is_draining=lambda: bool(stopping),
         )

@@ -19,8 +19,7 @@ from tumira.core.settings.tracing import Tracing
 from tumira.core.tracing import tracing
 from tumira.delivery.replies.handle import EVERY_S, handle_replies
 from tumira.delivery.routes.lookup import LookupWorker
-from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS, SmppTimeouts
-from tumira.delivery.supervisor import Supervisor
+from tumira.delivery.supervisor import DEFAULT_TERMS, CarrierTerms, Supervisor
 from tumira.mail.worker import MailWorker
 from tumira.operations.maintenance import run_maintenance
 from tumira.operations.metrics_server import show_metrics
@@ -50,7 +49,7 @@ async def run_worker(
     database: Database,
     *,
     webhooks: WebhookWork = WebhookWork.ON,
-    timing: SmppTimeouts = DEFAULT_TIMEOUTS,
+    carriers: CarrierTerms = DEFAULT_TERMS,
     webhooks_allow_private: bool = False,
     smtp: Smtp | None = None,
     tls: ssl.SSLContext | None = None,
@@ -86,7 +85,7 @@ async def run_worker(
             return
         group.create_task(run_maintenance(database, keep_weeks))
         group.create_task(run_uploader(database))
-        group.create_task(Supervisor(database, name, timing, tracer).run())
+        group.create_task(Supervisor(database, name, carriers, tracer).run())
         group.create_task(forever("handle replies", partial(handle_replies, database), EVERY_S))
         if network_lookup is not None:
             group.create_task(LookupWorker(database, network_lookup).run())

@@ -15,6 +15,7 @@ from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.postgres.databases import open_directory
 from tumira.delivery import sender
 from tumira.delivery.dispatcher import Dispatcher
+from tumira.delivery.link import References
 from tumira.delivery.sender import UNRECORDED_MAX
 from tumira.delivery.store.queue import ClaimedMessage, PastAttempts
 from tumira.postgres.connection import Connection
@@ -68,13 +69,16 @@ async def test_twin_a_submit_before_the_commit_of_its_claim_is_seen(
     ) -> int:
         if claimed:
             early.extend(one.id for one in claimed)
-            submit(self, claimed, {})
+            submit(self, claimed, {}, {})
         return await real(self, connection, claimed)
 
     def submit_once(
-        self: Dispatcher, claimed: Sequence[ClaimedMessage], past: Mapping[UUID, PastAttempts]
+        self: Dispatcher,
+        claimed: Sequence[ClaimedMessage],
+        past: Mapping[UUID, PastAttempts],
+        references: References,
     ) -> None:
-        submit(self, [one for one in claimed if one.id not in early], past)
+        submit(self, [one for one in claimed if one.id not in early], past, references)
 
     real = Dispatcher._commit
     monkeypatch.setattr(Dispatcher, "_commit", commit)

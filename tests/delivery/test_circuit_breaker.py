@@ -80,6 +80,22 @@ def test_after_five_seconds_one_message_tries_it_out() -> None:
     assert not circuit.is_healthy(START + 6)
 
 
+def test_it_can_be_tried_out_at_once() -> None:
+    circuit = CircuitBreaker()
+    circuit.half_open(START)
+    assert (circuit.is_healthy(START), circuit.places(START, 64)) == (False, 1)
+    circuit.spend(START, 1)
+    assert circuit.places(START, 64) == 0
+    circuit.half_open(START + 1)
+    assert circuit.places(START + 1, 64) == 1
+    circuit.succeeded(START + 1)
+    assert circuit.is_healthy(START + 1)
+    # One that is open for its own reasons stays so.
+    circuit = opened()
+    circuit.half_open(START + 1)
+    assert circuit.places(START + 1, 64) == 0
+
+
 def test_it_opens_for_twice_as_long_each_time_that_message_is_refused() -> None:
     circuit = opened()
     now = START + 5

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tumira.delivery.throttle import BUCKET_S, PAUSE_MAX_S, Throttle
+from tumira.delivery.throttle import BUCKET_S, PAUSE_ASKED_MAX_S, PAUSE_MAX_S, Throttle
 
 START = 1000.0
 PLENTY = 1_000_000
@@ -88,6 +88,18 @@ def test_the_pause_doubles_to_thirty_seconds_while_throttles_go_on() -> None:
         now = throttle.paused_until
     assert pauses == [1, 2, 4, 8, 16, 30, 30]
     assert rate(throttle, now) == 200 / 2**7
+
+
+def test_a_carrier_may_ask_for_a_longer_pause() -> None:
+    throttle = drained(200)
+    assert throttle.throttled(START, 45.0) == 45
+    assert throttle.allowance(START + 44.9, PLENTY) == 0
+    assert throttle.allowance(START + 45.1, PLENTY) > 0
+    # Another answer in the pause may ask for more, and nobody for more than five minutes.
+    throttle.throttled(START + 10, 100.0)
+    assert throttle.paused_until == START + 110
+    assert drained(200).throttled(START, 86_400.0) == PAUSE_ASKED_MAX_S
+    assert drained(200).throttled(START, 0.1) == 1
 
 
 def test_an_answer_after_the_pause_ends_the_doubling_and_one_during_it_does_not() -> None:

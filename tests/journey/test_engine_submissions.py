@@ -5,6 +5,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import pytest
@@ -22,6 +23,7 @@ from tumira.delivery.recorder import Recorder
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.sender import Sender
 from tumira.delivery.smpp.connection import SmppTimeouts
+from tumira.delivery.smpp.link import SmppLink
 from tumira.delivery.store import carriers, queue
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 
@@ -146,7 +148,8 @@ class Bench:
         async with self.engine.database.connection() as connection:
             carrier = (await carriers.list_active(connection))[0]
         carrier = replace(carrier, settings=replace(carrier.settings, port=port, system_id=name))
-        sender = Sender(carrier, 1, WORKER, self.recorder, self.observer, timing, room)
+        open_link = partial(SmppLink, carrier, 1, self.recorder, timing)
+        sender = Sender(carrier, 1, WORKER, self.recorder, self.observer, open_link, room)
         self.senders.append(sender)
         sender.renew(asyncio.get_running_loop().time() + 1000, 0)
         return sender
@@ -159,7 +162,7 @@ class Bench:
         return sender, line
 
     def submit(self, sender: Sender, claimed: ClaimedMessage) -> None:
-        sender.take([sender.writer.prepare(claimed, None)])
+        sender.take([sender.link.prepare(claimed, None, None)])
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         async with asyncio.timeout(WAIT_S):
@@ -248,7 +251,9 @@ async def test_a_submission_that_was_left_open_is_closed_and_in_doubt(
         sender, line = await bench.bind(peer)
         bench.submit(sender, claimed)
         await line.hear_many(2)
-        session = sender.usable
+        link = sender.link
+        assert isinstance(link, SmppLink)
+        session = link._session
         assert session is not None
         session._waiting.clear()
         await bench.until(lambda: session.outstanding == 0)
@@ -289,7 +294,7 @@ async def test_a_line_that_falls_before_it_answered_anything_counts_as_silence(
             bench.submit(sender, one)
         for submit in (await line.hear_many(8))[:answers]:
             await line.say(pdu(SUBMIT_RESP, submit.sequence, b"1\0"))
-        await bench.until(lambda: sender.outstanding == 8 - answers)
+        await bench.until(lambda: sender.link.outstanding == 8 - answers)
         line.drop()
         await bench.until(lambda: not sender.claimed)
         await (await peer.line()).let_in()

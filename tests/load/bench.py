@@ -33,6 +33,7 @@ from tests.load.end_to_end import (
 )
 from tests.load.generator import request
 from tests.load.goals import Goals
+from tests.load.http_window import measure_http
 from tests.load.node import run_stack
 from tests.load.one_bind import measure_one_bind
 from tests.load.peers import run_carrier_peer
@@ -182,6 +183,7 @@ SECTIONS: Final[Mapping[str, Callable[[str, Goals], None]]] = {
     "accept": _measure_accepts,
     "bulk": _measure_bulk,
     "window": measure_windows,
+    "http": measure_http,
     "bind": measure_one_bind,
     "single": measure_singles,
     "passcodes": _measure_passcodes,

@@ -49,7 +49,7 @@ class Manners(Struct, frozen=True):
     window: int = 0
 
 
-class _Line:
+class Line:
     """A connection of a gateway."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -61,8 +61,8 @@ class _Line:
         self.delivered = 0
 
 
-class _Submit(Struct, frozen=True, gc=False):
-    line: _Line
+class Submit(Struct, frozen=True, gc=False):
+    line: Line
     sequence: int
     came_at: float
     message_id: bytes
@@ -75,8 +75,8 @@ class TimedCarrier:
         self._binds = 0
         self._last_id = time.time_ns() // 1000
         # Each with the time when it is due, which does not go down.
-        self._answers: deque[tuple[float, _Submit]] = deque()
-        self._receipts: deque[tuple[float, _Submit]] = deque()
+        self._answers: deque[tuple[float, Submit]] = deque()
+        self._receipts: deque[tuple[float, Submit]] = deque()
         self.behave(Manners())
 
     def behave(self, manners: Manners) -> None:
@@ -114,7 +114,7 @@ class TimedCarrier:
         first = max(1, self.manners.window)
         return (count - first) / (self._times[count - 1] - self._times[first - 1])
 
-    def received(self, line: _Line, data: bytes, now: float) -> None:
+    def received(self, line: Line, data: bytes, now: float) -> None:
         """Note what came; nothing is answered before `hand_out`, so all that came together counts."""
         for command, _, sequence, body in line.splitter.feed(data):
             if command == _SUBMIT_SM:
@@ -127,12 +127,19 @@ class TimedCarrier:
                 self._binds += is_bind
                 line.out.append(write(command | RESPONSE, sequence, b"bench\0" if is_bind else b""))
 
-    def _submitted(self, line: _Line, sequence: int, body: bytes, now: float) -> None:
+    def note_submit(self, outstanding: int, now: float) -> None:
+        """Count a submit, and how many wait for their answers with it."""
         self._times.append(now)
-        line.outstanding += 1
-        self._outstanding_max = max(self._outstanding_max, line.outstanding)
-        if 0 < self.manners.window < line.outstanding:
+        self._outstanding_max = max(self._outstanding_max, outstanding)
+        if 0 < self.manners.window < outstanding:
             self._exceeding += 1
+
+    def write_answer(self, submit: Submit) -> bytes:
+        return write(_SUBMIT_SM | RESPONSE, submit.sequence, submit.message_id + b"\0")
+
+    def _submitted(self, line: Line, sequence: int, body: bytes, now: float) -> None:
+        line.outstanding += 1
+        self.note_submit(line.outstanding, now)
         source = body.index(0) + 1
         destination = body.index(0, source + 2) + 1
         fields = body.index(0, destination + 2) + 1
@@ -144,7 +151,7 @@ class TimedCarrier:
         addresses = b""
         if body[asked] & _RECEIPT_ASKED:
             addresses = body[destination:fields] + body[source:destination]
-        submit = _Submit(line, sequence, now, b"%d" % self._last_id, addresses)
+        submit = Submit(line, sequence, now, b"%d" % self._last_id, addresses)
         self._answers.append((now + self.manners.answer_ms / 1000, submit))
 
     def hand_out(self, now: float) -> float | None:
@@ -160,20 +167,20 @@ class TimedCarrier:
         due = [queue[0][0] - now for queue in (answers, receipts) if queue]
         return min(due) if due else None
 
-    def ended(self, line: _Line) -> None:
+    def ended(self, line: Line) -> None:
         self._answers = deque(each for each in self._answers if each[1].line is not line)
         self._receipts = deque(each for each in self._receipts if each[1].line is not line)
 
-    def _answer(self, submit: _Submit, now: float) -> None:
+    def _answer(self, submit: Submit, now: float) -> None:
         line = submit.line
         line.outstanding -= 1
-        line.out.append(write(_SUBMIT_SM | RESPONSE, submit.sequence, submit.message_id + b"\0"))
+        line.out.append(self.write_answer(submit))
         self._answered += 1
         self._answered_after_s += now - submit.came_at
         if submit.addresses:
             self._receipts.append((now + self.manners.receipt_ms / 1000, submit))
 
-    def _send_receipt(self, submit: _Submit, now: float) -> None:
+    def _send_receipt(self, submit: Submit, now: float) -> None:
         line, message_id = submit.line, submit.message_id
         line.unacknowledged += 1
         line.delivered += 1
@@ -188,17 +195,16 @@ def _date(second: int) -> bytes:
     return time.strftime("%y%m%d%H%M", time.gmtime(second)).encode("ascii")
 
 
-def run_carrier() -> None:
+def run_carrier(carrier: TimedCarrier) -> None:
     """Print the port of a new carrier, and work until standard input ends; answer each line of it."""
     gc.disable()
-    carrier = TimedCarrier()
     questions: Mapping[str, Callable[[Any], Any]] = {
         "counts": lambda _: carrier.counts(),
         "passcodes": lambda _: carrier.passcodes,
         "behave": lambda manners: carrier.behave(msgspec.convert(manners, Manners)),
         "pace": carrier.pace,
     }
-    lines: dict[int, _Line] = {}
+    lines: dict[int, Line] = {}
     with socket.create_server(("127.0.0.1", 0)) as listening:
         print(listening.getsockname()[1], flush=True)
         timeout_s = None
@@ -215,7 +221,7 @@ def run_carrier() -> None:
                 elif each == connections:
                     connection, _ = listening.accept()
                     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    lines[connection.fileno()] = _Line(connection)
+                    lines[connection.fileno()] = Line(connection)
                 elif not _read(carrier, lines[each]):
                     carrier.ended(lines[each])
                     lines.pop(each).connection.close()
@@ -224,7 +230,7 @@ def run_carrier() -> None:
                 _flush(line)
 
 
-def _read(carrier: TimedCarrier, line: _Line) -> bool:
+def _read(carrier: TimedCarrier, line: Line) -> bool:
     """Read what a connection has; return whether it is still open."""
     try:
         data = line.connection.recv(READ_MAX)
@@ -237,7 +243,7 @@ def _read(carrier: TimedCarrier, line: _Line) -> bool:
     return bool(data)
 
 
-def _flush(line: _Line) -> None:
+def _flush(line: Line) -> None:
     if line.out:
         data = b"".join(line.out)
         line.out.clear()

@@ -16,7 +16,7 @@ from tests.load.processor import database_cpu_s, node_cpu_s, process_cpu_s
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import Caller, Service, free_port, wait_until_ready
 from tumira.core.ids import EndpointId
-from tumira.delivery.manage_carriers import add_carrier
+from tumira.delivery.manage_carriers import add_carrier, add_http_carrier, new_access
 from tumira.webhooks.manage import add_endpoint
 
 READY_S: Final = 30.0
@@ -71,6 +71,12 @@ class Stack:
         url = f"smpp://bench:secret@127.0.0.1:{port}?window={window}&tps={tps}"
         self.service.run(add_carrier, "bench", url, None, 100)
 
+    def use_http_carrier(self, port: int, window: int) -> None:
+        """Hand messages to a carrier over HTTP on this machine."""
+        options = {"user": "bench", "window": str(window), "tps": "0"}
+        access = new_access("bulksms", f"http://127.0.0.1:{port}/v1", options, {"password": "secret"})
+        self.service.run(add_http_carrier, "bench", access, None, 100)
+
     def change_window(self, carrier: CarrierPeer, window: int) -> None:
         """Bind again with another window, and wait for that."""
         binds = carrier.counts()["binds"]
@@ -100,7 +106,13 @@ class Meter:
 
 @contextmanager
 def run_stack(
-    server_url: str, postmaster: int, *, port: int | None = None, window: int = 1000, tps: int = 0
+    server_url: str,
+    postmaster: int,
+    *,
+    port: int | None = None,
+    window: int = 1000,
+    tps: int = 0,
+    over_http: bool = False,
 ) -> Iterator[Stack]:
     """Run a node on a fresh database, and a simulator unless a carrier listens on `port` already."""
     with ExitStack() as cleanup:
@@ -124,7 +136,10 @@ def run_stack(
         base = f"http://127.0.0.1:{web_port}"
         wait_until_ready(base, process)
         stack = Stack(Service(base, url, process), postmaster, simulator)
-        stack.use_carrier(port, window, tps)
+        if over_http:
+            stack.use_http_carrier(port, window)
+        else:
+            stack.use_carrier(port, window, tps)
         _wait_until_bound(stack.service)
         yield stack
 

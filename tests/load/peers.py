@@ -1,7 +1,7 @@
 """Peers of a gateway under load, each in a process of its own: a carrier, and a sink for callbacks.
 
-Run as a program, `python -m tests.load.peers carrier` or `… sink`, each prints its port and then, for every
-line on standard input, one JSON object of what it has counted.
+Run as a program, `python -m tests.load.peers carrier`, `… http-carrier` or `… sink`, each prints its port and
+then, for every line on standard input, one JSON object of what it has counted.
 """
 
 import asyncio
@@ -16,7 +16,8 @@ from typing import Any, Final, cast
 import msgspec
 import uvloop
 
-from tests.load.carrier import Manners, run_carrier
+from tests.load.carrier import Manners, TimedCarrier, run_carrier
+from tests.load.http_carrier import TimedHttpCarrier
 from tests.load.processor import process_cpu_s
 
 WAIT_S: Final = 300.0
@@ -69,8 +70,8 @@ class CarrierPeer(Peer):
 
 
 @contextmanager
-def run_carrier_peer() -> Iterator[CarrierPeer]:
-    with _run("carrier") as process:
+def run_carrier_peer(role: str = "carrier") -> Iterator[CarrierPeer]:
+    with _run(role) as process:
         yield CarrierPeer(process)
 
 
@@ -122,7 +123,9 @@ async def _run_sink() -> None:
 
 def main() -> None:
     if sys.argv[1] == "carrier":
-        run_carrier()
+        run_carrier(TimedCarrier())
+    elif sys.argv[1] == "http-carrier":
+        run_carrier(TimedHttpCarrier())
     else:
         uvloop.run(_run_sink())
 

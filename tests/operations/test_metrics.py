@@ -23,6 +23,8 @@ import pytest_asyncio
 from prometheus_client import generate_latest
 
 from scripts.metrics_list import listed, rules
+from tests.support.carriers.bulksms import BulkSmsServer
+from tests.support.carriers.server import CarrierServer, run_carrier
 from tests.support.chaos.node import until
 from tests.support.mail.server import mail_server
 from tests.support.postgres.databases import clone, execute
@@ -37,8 +39,9 @@ from tumira.core import metrics
 from tumira.core.ids import UploadId, new_id
 from tumira.core.settings import Encryption, Smtp
 from tumira.core.settings.payments import Payments, read_payments
-from tumira.delivery.manage_carriers import add_carrier
+from tumira.delivery.manage_carriers import add_carrier, add_http_carrier, new_access
 from tumira.delivery.smpp.connection import SmppTimeouts
+from tumira.delivery.supervisor import CarrierTerms
 from tumira.events import NewEvent, record_events
 from tumira.mail import outbox
 from tumira.operations.audit import runs
@@ -185,7 +188,7 @@ async def leave_waiting(world: World, customer: str, payments: Payments) -> None
         " ON CONFLICT (account_id) DO UPDATE SET broken_at = now()",
         account_id,
     )
-    await world.sql("INSERT INTO nodes (id, version) VALUES ('another', '0.1.0')")
+    await world.sql("INSERT INTO nodes (id, version, last_step) VALUES ('another', '0.1.0', 9999)")
     await world.sql(
         "INSERT INTO usdt_cursors (chain_id, contract, block_number, block_hash) VALUES (56, 'c', 1, 'h')"
     )
@@ -208,13 +211,13 @@ def _is_waiting(world: World) -> bool:
     return world.watch.now["tumira_gate_waiting_calls"] > 0
 
 
-async def work(world: World, port: int, smtp: Smtp, payments: Payments) -> None:
+async def work(world: World, port: int, provider: CarrierServer, smtp: Smtp, payments: Payments) -> None:
     """Let a worker do all that waits, with a carrier that loses answers and refuses."""
     database = Database(world.service.url, settings=KEY_LOOKUPS)
     working = asyncio.create_task(
         run_worker(
             database,
-            timing=PATIENT,
+            carriers=CarrierTerms(smpp=PATIENT),
             webhooks_allow_private=True,
             smtp=smtp,
             payments=payments,
@@ -231,6 +234,9 @@ async def work(world: World, port: int, smtp: Smtp, payments: Payments) -> None:
                     break
                 await asyncio.sleep(LOOK_S)
         await world.run(add_carrier, "one", f"smpp://a:b@127.0.0.1:{port}?doubt_wait=2", None, 100)
+        # It serves no country, because another one does, and tells the credit left.
+        access = new_access(provider.profile, provider.url, provider.settings, provider.secrets)
+        await world.run(add_http_carrier, "two", access, None, 200)
         await world.send(REFUSED, TRIED_AGAIN, LOST_ONCE)
         await world.sql(
             "INSERT INTO unmatched_receipts (carrier_id, recipient, state, receipt, received_at, next_try_at)"
@@ -249,6 +255,9 @@ async def work(world: World, port: int, smtp: Smtp, payments: Payments) -> None:
             lambda now: now["tumira_mails_waiting"] == now["tumira_uploads_waiting"] == 0, "waits"
         )
         await world.until(lambda now: now["tumira_partition_weeks_left"] == 8, "weeks")
+        await world.until(
+            lambda now: any(key.startswith("tumira_carrier_balance") for key in now), "credit left"
+        )
         await world.until(lambda now: now['tumira_webhook_events_waiting{state="active"}'] == 0, "events")
     finally:
         working.cancel()
@@ -303,7 +312,8 @@ async def watch(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> As
                 await leave_waiting(world, customer.url, payments)
                 (folder / "data").mkdir()
                 await asyncio.to_thread(keep_calls_waiting, world)
-                await work(world, smsc.port, smtp, payments)
+                with run_carrier(BulkSmsServer()) as provider:
+                    await work(world, smsc.port, provider, smtp, payments)
                 await lose_database(world, server_url)
         yield world.watch
 

@@ -499,7 +499,7 @@ NOT_DUE: Final = """
 
 async def test_what_is_not_due_is_not_looked_at(busy: Connection) -> None:
     await busy.execute(NOT_DUE)
-    values: Values = {"count_max": 1000, "days": 7, "accounts_max": 100}
+    values: Values = {"count_max": 1000, "days": 7, "accounts_max": 100, "fresh": first_id(0)}
     for statement in (
         batches.SQL_LIST_OLD_TEXTS,
         lookups.SQL_DELETE_OLD,

@@ -29,6 +29,7 @@ from tests.support.webhooks.receivers import (
 )
 from tests.support.webhooks.world import Added, Hooks, ids_of, open_hooks, open_request, still
 from tumira.core.ids import MESSAGE, write_id
+from tumira.delivery.supervisor import CarrierTerms
 from tumira.identity.manage_accounts import limit
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.simulator.smsc import run_smsc
@@ -69,7 +70,7 @@ class Scene:
 async def work(url: str) -> None:
     database = Database(url, settings=KEY_LOOKUPS)
     try:
-        await run_worker(database, timing=QUICK, webhooks_allow_private=True)
+        await run_worker(database, carriers=CarrierTerms(smpp=QUICK), webhooks_allow_private=True)
     finally:
         await database.close()
 

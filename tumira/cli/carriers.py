@@ -1,7 +1,7 @@
-"""Commands for carriers: add, list, test and remove.
+"""Commands for carriers: add, list, show, test and remove.
 
 A carrier's password comes with its URL, from a file or from the terminal, and is never printed, not even in
-an error about what was typed.
+an error about what was typed. So are the secrets of carriers over HTTP.
 """
 
 import re
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import click
 
+from tumira.cli import http_carriers
 from tumira.cli.output import (
     actor,
     database_command,
@@ -25,9 +26,10 @@ from tumira.cli.output import (
 )
 from tumira.core.errors import OperatorError
 from tumira.delivery import carrier_url, manage_carriers
-from tumira.delivery.bind_check import check_bind
 from tumira.delivery.manage_carriers import PRIORITY_DEFAULT, PRIORITY_MAX, SIMULATOR, CarrierState
+from tumira.delivery.smpp.bind_check import check_bind
 from tumira.delivery.store.binds import BindState
+from tumira.delivery.store.carriers import HttpAccess
 from tumira.postgres.pool import Database
 
 PASSWORD_BYTES_MAX: Final = 1024
@@ -70,9 +72,24 @@ def carrier() -> None:
     metavar="FILE",
     help="Read the password from the first line of FILE, or of standard input if it is -.",
 )
+@click.option("--profile", metavar="PROFILE", help="A carrier over HTTP: a profile, or a file NAME.toml.")
+@click.option("--set", "given", metavar="KEY=VALUE", multiple=True, help="A setting of a carrier over HTTP.")
+@click.option(
+    "--secrets-file",
+    metavar="FILE",
+    help="Read secrets, as lines KEY=VALUE, from FILE instead of standard input.",
+)
 @plain_command
 def carrier_add(
-    *, name: str, url: str, countries: str | None, priority: int, password_file: str | None
+    *,
+    name: str,
+    url: str,
+    countries: str | None,
+    priority: int,
+    password_file: str | None,
+    profile: str | None,
+    given: Sequence[str],
+    secrets_file: str | None,
 ) -> None:
     """Add a carrier, or change the one of this name; it may be away meanwhile.
 
@@ -83,15 +100,22 @@ def carrier_add(
 
     Other users of this machine can read a command line. Leave the password out of the URL, as in
     smpp://user@host:2775, and it is asked for at the terminal, or give --password-file.
+
+    A carrier over HTTP has the https:// address of its API and --profile; `tumira carrier profiles` lists
+    them with their settings and secrets. --set also takes window, tps, source, in_doubt, doubt_wait, refund.
+    Secrets are asked for at the terminal, or read as lines KEY=VALUE from standard input.
     """
     listed = None if countries is None else [one.strip().upper() for one in countries.split(",")]
-    _add(
-        name=name,
-        url=url,
-        countries=listed,
-        priority=priority,
-        password=_read_password(url, password_file),
-    )
+    if profile is None:
+        if given or secrets_file is not None:
+            raise OperatorError("--set and --secrets-file are for carriers over HTTP: give --profile too.")
+        password = _read_password(url, password_file)
+        _add(name=name, url=url, countries=listed, priority=priority, password=password)
+    elif password_file is not None:
+        raise OperatorError("--password-file is for SMPP: give --secrets-file, or secrets on standard input.")
+    else:
+        access = http_carriers.read_access(url, profile, given, secrets_file)
+        _add(name=name, url=url, countries=listed, priority=priority, access=access)
 
 
 def _read_password(url: str, password_file: str | None) -> str | None:
@@ -129,17 +153,21 @@ async def _add(
     url: str,
     countries: Sequence[str] | None,
     priority: int,
-    password: str | None,
+    password: str | None = None,
+    access: HttpAccess | None = None,
 ) -> None:
     simulated = await manage_carriers.list_simulated(database)
-    added = await manage_carriers.add_carrier(
-        database, name, url, countries, priority, actor=actor(), password=password
-    )
+    if access is None:
+        added = await manage_carriers.add_carrier(
+            database, name, url, countries, priority, actor=actor(), password=password
+        )
+    else:
+        added = await manage_carriers.add_http_carrier(
+            database, name, access, countries, priority, actor=actor()
+        )
     _tell_simulated(simulated, await manage_carriers.list_simulated(database))
-    states = await manage_carriers.list_carriers(database)
-    shown = next((_carrier(one) for one in states if one.carrier.name == name), {})
     title = "Carrier added." if added else "Carrier changed; the workers follow in a moment."
-    show({**shown, "added": added}, title=title)
+    show({**await _describe(database, name), "added": added}, title=title)
 
 
 @carrier.command("list")
@@ -151,6 +179,29 @@ async def carrier_list(database: Database) -> None:
         [_carrier(one) for one in states],
         empty="No carriers: `tumira carrier add` adds one.",
     )
+
+
+@carrier.command("show")
+@click.argument("name")
+@database_command
+async def carrier_show(database: Database, *, name: str) -> None:
+    """Show a carrier, and for one over HTTP the address that the provider calls."""
+    await manage_carriers.get_carrier(database, name)
+    show(await _describe(database, name))
+
+
+async def _describe(database: Database, name: str) -> Mapping[str, Any]:
+    for state in await manage_carriers.list_carriers(database):
+        if state.carrier.name == name:
+            return {**_carrier(state), **await http_carriers.describe(database, state.carrier)}
+    return {}
+
+
+@carrier.command("profiles")
+@plain_command
+def carrier_profiles() -> None:
+    """List the profiles of carriers over HTTP, with their settings and secrets."""
+    show_all(http_carriers.list_profiles())
 
 
 @carrier.command("remove")
@@ -166,10 +217,27 @@ async def carrier_remove(database: Database, *, name: str) -> None:
 
 @carrier.command("test")
 @click.argument("name")
+@click.option(
+    "--to", metavar="NUMBER", help="Send a message to NUMBER, over HTTP only, and wait for its receipt."
+)
+@click.option("--text", help="The text of that message.")
+@click.option("--wait", "wait_s", type=click.FloatRange(0, 3600), default=120, show_default=True)
 @database_command
-async def carrier_test(database: Database, *, name: str) -> None:
-    """Bind to a carrier from here, ask whether it is there, and unbind; nothing is sent."""
+async def carrier_test(
+    database: Database, *, name: str, to: str | None, text: str | None, wait_s: float
+) -> None:
+    """Bind to a carrier from here, ask whether it is there, and unbind; nothing is sent.
+
+    A carrier over HTTP is asked for the credit left. With --to it gets a message, which no account is charged
+    for; the command waits for its receipt, at most --wait seconds.
+    """
     found = await manage_carriers.get_carrier(database, name)
+    if found.http is not None:
+        title, shown = await http_carriers.try_carrier(database, found, to, text, wait_s)
+        show(shown, title=title)
+        return
+    if to is not None:
+        raise OperatorError("--to is for carriers over HTTP; over SMPP the test binds and sends nothing.")
     tried = await check_bind(found.settings)
     settings = found.settings
     place = {"host": settings.host, "port": settings.port, "tls": settings.tls}
@@ -194,7 +262,7 @@ def _carrier(state: CarrierState) -> Mapping[str, Any]:
     countries = state.carrier.countries
     return {
         "name": state.carrier.name,
-        "url": carrier_url.write(state.carrier.settings),
+        "url": manage_carriers.write_address(state.carrier),
         "countries": "all" if countries is None and not wants_json() else countries,
         "priority": state.carrier.priority,
         "health": str(state.health),

@@ -90,7 +90,7 @@ def _row(timeline: Timeline, entry: TimelineEntry) -> Mapping[str, str]:
 
 
 def _details(timeline: Timeline, entry: TimelineEntry) -> list[str]:
-    is_part = entry.part is not None and timeline.segments > 1
+    is_part = bool(entry.part) and timeline.segments > 1
     details = (
         f"part {entry.part} of {timeline.segments}" if is_part else None,
         f"resend {entry.attempt}" if entry.attempt else None,

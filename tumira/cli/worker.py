@@ -16,6 +16,7 @@ from tumira.cli.nodes import (
 from tumira.cli.output import load_settings, tell
 from tumira.core.settings import Settings
 from tumira.core.shutdown import Stopping
+from tumira.delivery.supervisor import CarrierTerms
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.runtime import configure_logging, open_database, wait_until_prepared
 from tumira.worker import WebhookWork, run_worker
@@ -55,6 +56,7 @@ async def _worker(
     work = run_worker(
         database,
         webhooks=webhooks,
+        carriers=CarrierTerms(public_url=settings.public_url, proxy=settings.carrier_proxy),
         webhooks_allow_private=settings.webhooks_allow_private,
         smtp=settings.smtp,
         payments=settings.payments,

@@ -50,6 +50,7 @@ class Console:
         payments: Payments,
         support: Support = NO_SUPPORT,
         data_dir: Path | None = None,
+        carrier_proxy: str | None = None,
     ) -> None:
         self._services = Services(
             database=database,
@@ -60,6 +61,7 @@ class Console:
             payments=payments,
             support=support,
             data_dir=data_dir,
+            carrier_proxy=carrier_proxy,
         )
 
     @property

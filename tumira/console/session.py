@@ -29,6 +29,8 @@ SIGN_IN: Final = "/operator/sign-in"
 class ConsoleServices(PageServices):
     # The directory of the embedded database, whose disk may fill up.
     data_dir: Path | None = None
+    # The proxy for calls to carriers.
+    carrier_proxy: str | None = None
 
 
 Services = ConsoleServices

@@ -152,6 +152,9 @@ SENDERS_REFUSED: Final = Counter(
     ["carrier"],
     registry=WORKER,
 )
+# Carriers over HTTP report to web.
+for _reported in (RECEIPTS, RECEIPT_SECONDS, ENDED):
+    WEB.register(_reported)
 
 # Worker: everything else.
 
@@ -219,6 +222,12 @@ COVERED: Final = _read(
 )
 LOSING_ROUTES: Final = _read(
     "tumira_losing_routes", "Routes whose cost is higher than the price of their country."
+)
+BALANCE: Final = _read(
+    "tumira_carrier_balance",
+    "Credit left with a carrier, in its own currency, as the provider told it last.",
+    "carrier",
+    "currency",
 )
 UNMATCHED: Final = _read(
     "tumira_unmatched_receipts", "Receipts that match no message, up to 20,000.", "carrier"

@@ -99,6 +99,20 @@ def parse(url: str, password: str | None = None) -> CarrierSettings:
     )
 
 
+def read_options(given: Mapping[str, str]) -> CarrierSettings:
+    """Read the options of a carrier without a URL of this kind, which may also be asked about doubts."""
+    parameters = {
+        **_PARAMETERS,
+        "in_doubt": _Parameter("in_doubt", "hold", _choice("resend", "hold", "look")),
+    }
+    values = {
+        parameter.setting: parameter.read(name, given.get(name, parameter.default))
+        for name, parameter in parameters.items()
+        if name != "tls"
+    }
+    return CarrierSettings(host="", port=PORT_DEFAULT, tls=False, system_id="", password="", **values)
+
+
 def write(settings: CarrierSettings) -> str:
     query = {
         "window": settings.window_size,

@@ -68,6 +68,11 @@ class CircuitBreaker:
         if self._open_until is not None and now >= self._open_until and count > 0:
             self._probe_until = now + PROBE_WAIT_S
 
+    def half_open(self, now: float) -> None:
+        """Let a single message show whether the carrier takes messages again."""
+        self._open_until = now if self._open_until is None else max(now, self._open_until)
+        self._probe_until = -inf
+
     def succeeded(self, now: float) -> None:
         """Note that the carrier works: it took a message, or refused it permanently."""
         self.unanswered = 0

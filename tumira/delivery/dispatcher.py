@@ -14,6 +14,7 @@ from tumira.core import metrics
 from tumira.core.loops import log_failure
 from tumira.delivery.clocks import Clocks
 from tumira.delivery.lanes import BULK, NO_ROOM, SMALL, Room
+from tumira.delivery.link import References
 from tumira.delivery.routes.rules import Routes
 from tumira.delivery.sender import Sender
 from tumira.delivery.store import queue
@@ -51,7 +52,7 @@ class Dispatcher:
         self._woken = asyncio.Event()
         self._closing = False
         # A claim of which it is not known whether it was committed.
-        self._unsure: tuple[Sequence[ClaimedMessage], Mapping[UUID, PastAttempts]] | None = None
+        self._unsure: tuple[Sequence[ClaimedMessage], Mapping[UUID, PastAttempts], References] | None = None
         self._rounds = 0
         # The lanes of which the last claim took all that it might, so that more may wait.
         self._more = (True, True)
@@ -200,13 +201,19 @@ class Dispatcher:
         past = await queue.read_past_attempts(connection, again) if again else {}
         if any(one.opted_out for one in claimed):
             claimed = await _spare_passcodes(connection, claimed)
-        self._unsure = claimed, past
+        references = await self._sender.link.register(connection, claimed, past)
+        self._unsure = claimed, past, references
         await self._line.commit()
         self._unsure = None
-        self._submit(claimed, past)
+        self._submit(claimed, past, references)
         return max(1, len(claimed))
 
-    async def _make_sure(self, claimed: Sequence[ClaimedMessage], past: Mapping[UUID, PastAttempts]) -> None:
+    async def _make_sure(
+        self,
+        claimed: Sequence[ClaimedMessage],
+        past: Mapping[UUID, PastAttempts],
+        references: References,
+    ) -> None:
         """Find out whether a claim was committed whose answer was lost, and continue with it if so.
 
         A fail-over may undo a claim that the standby does not have, and another worker may submit the
@@ -219,12 +226,17 @@ class Dispatcher:
         ours = await queue.list_claimed(connection, sorted(seen), self._worker)
         await connection.execute("ROLLBACK")
         self._unsure = None
-        self._submit([one for one in claimed if one.id in ours], past)
+        self._submit([one for one in claimed if one.id in ours], past, references)
 
-    def _submit(self, claimed: Sequence[ClaimedMessage], past: Mapping[UUID, PastAttempts]) -> None:
+    def _submit(
+        self,
+        claimed: Sequence[ClaimedMessage],
+        past: Mapping[UUID, PastAttempts],
+        references: References,
+    ) -> None:
         submissions = []
         for one in claimed:
-            submission = self._sender.writer.prepare(one, past.get(one.id))
+            submission = self._sender.link.prepare(one, past.get(one.id), references.get(one.id))
             submission.cost = self._routes.cost_of(self._sender.carrier, one.country, one.network)
             submissions.append(submission)
             self._segments += (one.segments - self._segments) / 64

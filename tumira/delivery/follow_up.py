@@ -18,7 +18,7 @@ from tumira.delivery.outcomes import Ended, LeftInDoubt, Outcome, Resumed
 from tumira.delivery.receipt_rules import NUMBER_END
 from tumira.delivery.settle import settle
 from tumira.delivery.settle_rules import NO_RULES
-from tumira.delivery.store import binds, carriers, queue, receipts, settlement
+from tumira.delivery.store import binds, carriers, http_carriers, queue, receipts, settlement
 from tumira.delivery.store import waiting as places
 from tumira.delivery.store.queue import PastAttempts
 from tumira.delivery.store.settlement import LockedMessage
@@ -37,7 +37,8 @@ DOUBT_WAIT_S: Final = 30
 async def resume_due(
     connection: Connection, settings: Mapping[int, CarrierSettings], now: datetime, well: Collection[str]
 ) -> int:
-    candidates = await places.list_due(connection, GROUP_MAX)
+    fresh = first_id(int((now - lifecycle.VALIDITY).timestamp() * 1000))
+    candidates = await places.list_due(connection, fresh, GROUP_MAX)
     if not candidates:
         return 0
     locked = await settlement.lock_messages(
@@ -56,6 +57,7 @@ async def resume_due(
     recipients = await places.count_recipients(
         connection, sorted({locked[identifier].batch_id for identifier in ids})
     )
+    safe = await http_carriers.list_safe(connection) if any(one.in_doubt for one in due) else frozenset()
     # What a receipt settles is left alone by what follows: it is not `sending` any more.
     outcomes: list[Outcome] = list(found)
     for one in due:
@@ -63,7 +65,8 @@ async def resume_due(
         lane = fairness.lane(recipients[message.batch_id])
         carrier = settings.get(one.carrier_id) if one.carrier_id is not None else None
         if one.in_doubt:
-            outcomes.append(_after_doubt(one, lane, carrier, past[one.message_id], now))
+            stays = one.carrier_id in safe
+            outcomes.append(_after_doubt(one, lane, carrier, past[one.message_id], now, stays=stays))
         elif _is_stale(one.message_id, now):
             outcomes.append(_expired(message, past[one.message_id], well))
         else:
@@ -109,14 +112,25 @@ async def _look_for_receipts(
 
 
 def _after_doubt(
-    due: DueRetry, lane: int, carrier: CarrierSettings | None, past: PastAttempts, now: datetime
+    due: DueRetry,
+    lane: int,
+    carrier: CarrierSettings | None,
+    past: PastAttempts,
+    now: datetime,
+    *,
+    stays: bool,
 ) -> Outcome:
-    """Resend a message in doubt, or leave it unconfirmed, as the carrier's setting says."""
-    held_back = carrier is not None and carrier.in_doubt == "hold"
+    """Resend a message in doubt, or leave it unconfirmed, as the carrier's setting says.
+
+    With `stays` the same carrier may take it again: it recognises a message that it has.
+    """
+    # Of a carrier that could be asked nobody asks once it is removed.
+    held_back = carrier is not None and carrier.in_doubt != "resend"
     if held_back or past.resends >= RESENDS_MAX or _is_stale(due.message_id, now):
         return Ended(due.message_id, "sending", "unconfirmed", None, incident="hold")
     # A handset joins segments of one sender only, so the carrier that has begun a message should finish it.
-    return Resumed(due.message_id, due.carrier_id, lane, resend=True, avoid=not past.taken)
+    avoid = not (past.taken or stays)
+    return Resumed(due.message_id, due.carrier_id, lane, resend=True, avoid=avoid)
 
 
 def _is_stale(message_id: UUID, now: datetime) -> bool:

@@ -1,9 +1,12 @@
 """Adds, changes, removes and lists carriers."""
 
+import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from secrets import token_urlsafe
 from typing import Final
 
 import asyncpg
@@ -16,10 +19,13 @@ from tumira.core.ids import AccountId
 from tumira.core.translation import _
 from tumira.delivery import carrier_url
 from tumira.delivery.carrier_url import CarrierSettings
+from tumira.delivery.http.access import open_carrier, own_options, read_profile, read_settings
+from tumira.delivery.http.carrier import HttpCarrier
 from tumira.delivery.routes.store import delete_of_carrier
-from tumira.delivery.store import binds, carriers
+from tumira.delivery.store import binds, carriers, http_carriers
 from tumira.delivery.store.binds import BindHealth, BindState
-from tumira.delivery.store.carriers import Carrier
+from tumira.delivery.store.carriers import Carrier, HttpAccess
+from tumira.postgres import migrate, nodes
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.pricing.store import get_tariff
@@ -31,6 +37,7 @@ PRIORITY_MAX: Final = 2**31 - 1
 WINDOW_MAX: Final = 10_000
 TPS_MAX: Final = 100_000
 SIMULATOR: Final = "simulator"
+HOOK_TOKEN_BYTES: Final = 24
 
 # After every carrier of the operator's own.
 _SIMULATOR_PRIORITY: Final = 1000
@@ -84,31 +91,95 @@ async def add_carrier(
 
     The carrier need not be reachable. The password is in the URL or given beside it.
     """
-    if not _NAME.fullmatch(name):
-        # Not repeated: where name and URL are swapped, it holds the password.
-        raise FieldError(
-            "name", _("Enter a name of up to 32 lowercase letters, digits, - and _, for example main-1.")
-        )
+    _check_name(name)
     check_priority(priority)
     settings = _read(url, password)
-    try:
-        async with database.transaction() as connection:
-            known = None if countries is None else await _known(connection, countries)
-            # Under another name, the simulator still reaches handsets and no phones.
-            simulator = urls.is_loopback(settings.host) and await carriers.is_simulator_port(
-                connection, settings.port
-            )
-            is_new = await carriers.upsert(connection, name, settings, known, priority, simulator=simulator)
-            if not (is_new or replace):
-                raise FieldError(
-                    "name", _("A carrier named {name} exists already. Choose another name.").format(name=name)
+    async with _valid_settings(), database.transaction() as connection:
+        # Under another name, the simulator still reaches handsets and no phones.
+        simulator = urls.is_loopback(settings.host) and await carriers.is_simulator_port(
+            connection, settings.port
+        )
+        await http_carriers.delete(connection, name)
+        place = _Place(name, countries, priority, replace=replace)
+        shown = carrier_url.write(settings)
+        return await _put(connection, place, settings, shown, actor, simulator=simulator)
+
+
+async def add_http_carrier(
+    database: Database,
+    name: str,
+    access: HttpAccess,
+    countries: Sequence[str] | None,
+    priority: int,
+    *,
+    actor: Actor = OPERATOR,
+    replace: bool = True,
+) -> bool:
+    """Add a carrier over HTTP, or with `replace` change the one of this name, and tell whether it is new.
+
+    A changed carrier keeps its secrets if none are given, and the address that the provider calls.
+    """
+    _check_name(name)
+    check_priority(priority)
+    async with _valid_settings(), database.transaction() as connection:
+        older = await nodes.list_older(connection, migrate.last_step())
+        if older:
+            raise OperatorError(
+                _("{node} runs an older version, which cannot use this carrier. Upgrade it first.").format(
+                    node=older[0].id
                 )
-            shown = carrier_url.write(settings)
-            detail = f"{name}: {shown}, {_write_countries(known)}, priority {priority}"
-            await audit_log.record_by_operator(
-                connection, actor, "carrier added" if is_new else "carrier replaced", detail
             )
-            return is_new
+        before = await carriers.find(connection, name, lock=True)
+        if before is not None and before.http is not None and not access.secrets:
+            access = dataclasses.replace(access, secrets=before.http.secrets)
+        http, settings = _read_http(access)
+        shown = f"{access.url}, profile {access.profile}"
+        place = _Place(name, countries, priority, replace=replace)
+        is_new = await _put(connection, place, settings, shown, actor)
+        # The engine's own are columns of the carrier.
+        kept = dataclasses.replace(access, options=own_options(access))
+        await http_carriers.upsert(connection, name, kept, safe_repeat=http.safe_repeat)
+        return is_new
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The name of a carrier and its part in routing."""
+
+    name: str
+    countries: Sequence[str] | None
+    priority: int
+    replace: bool
+
+
+async def _put(
+    connection: Connection,
+    place: _Place,
+    settings: CarrierSettings,
+    shown: str,
+    actor: Actor,
+    *,
+    simulator: bool = False,
+) -> bool:
+    """Write a carrier and who did it; `shown` describes it without secrets."""
+    known = None if place.countries is None else await _known(connection, place.countries)
+    is_new = await carriers.upsert(
+        connection, place.name, settings, known, place.priority, simulator=simulator
+    )
+    if not (is_new or place.replace):
+        text = _("A carrier named {name} exists already. Choose another name.")
+        raise FieldError("name", text.format(name=place.name))
+    detail = f"{place.name}: {shown}, {_write_countries(known)}, priority {place.priority}"
+    await audit_log.record_by_operator(
+        connection, actor, "carrier added" if is_new else "carrier replaced", detail
+    )
+    return is_new
+
+
+@asynccontextmanager
+async def _valid_settings() -> AsyncIterator[None]:
+    try:
+        yield
     except asyncpg.IntegrityConstraintViolationError:
         # Not passed on, because PostgreSQL quotes the whole row, with the password.
         raise OperatorError(_("These settings are not valid. Check the parameters of the URL.")) from None
@@ -157,6 +228,7 @@ async def remove_carrier(database: Database, name: str, *, actor: Actor = OPERAT
     async with database.transaction() as connection:
         if await carriers.remove(connection, name):
             await delete_of_carrier(connection, name)
+            await http_carriers.empty_secrets(connection, name)
             await audit_log.record_by_operator(connection, actor, "carrier removed", name)
             return
         if await carriers.exists_ever(connection, name):
@@ -219,6 +291,42 @@ def _unknown(name: str) -> OperatorError:
         )
     text = _("There is no carrier named {name}. `tumira carrier list` shows all carriers.")
     return OperatorError(text.format(name=name))
+
+
+def write_address(carrier: Carrier) -> str:
+    """Write where a carrier is, without secrets."""
+    return carrier_url.write(carrier.settings) if carrier.http is None else carrier.http.url
+
+
+def new_access(
+    profile: str,
+    url: str,
+    options: Mapping[str, str],
+    secrets: Mapping[str, str],
+    profile_text: str | None = None,
+) -> HttpAccess:
+    """Describe a carrier over HTTP, with a new address for its callbacks."""
+    return HttpAccess(profile, profile_text, url, options, secrets, token_urlsafe(HOOK_TOKEN_BYTES))
+
+
+def _read_http(access: HttpAccess) -> tuple[HttpCarrier, CarrierSettings]:
+    try:
+        read_profile(access.profile, access.profile_text)
+    except ValueError as error:
+        raise FieldError("profile", str(error)) from None
+    try:
+        http = open_carrier(access)
+        return http, read_settings(access, http)
+    except ValueError as error:
+        raise FieldError("settings", str(error)) from None
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        # Not repeated: where name and URL are swapped, it holds the password.
+        raise FieldError(
+            "name", _("Enter a name of up to 32 lowercase letters, digits, - and _, for example main-1.")
+        )
 
 
 def _read(url: str, password: str | None = None) -> CarrierSettings:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from tumira.core.ids import MessageId, first_id
 from tumira.delivery import doubts
 from tumira.delivery.doubts import InDoubtSubmission, Sighting
-from tumira.delivery.outcomes import Outcome, Reported, Taken
+from tumira.delivery.outcomes import WHOLE, Outcome, Reported, Taken
 from tumira.delivery.receipt_rules import (
     NUMBER_END,
     Receipt,
@@ -243,7 +243,7 @@ async def _evidence(
 
 def _submission(doubt: Doubt, parts: Iterable[KnownPart]) -> InDoubtSubmission:
     parts = list(parts)
-    numbers = range(1, doubt.segments + 1)
+    numbers = range(1, doubt.segments + 1) or (WHOLE,)
     # Segments that a carrier was known to have were not submitted again.
     known = {
         part.number
@@ -285,7 +285,7 @@ def _learn(
     learnt: dict[int, Sequence[Outcome]] = {}
     for one in sighting.receipts:
         reported = Reported(message_id, number, submission.attempt, carrier_id, one.receipt, one.received_at)
-        taken = Taken(message_id, part, complete=submission.segments == 1, late=True)
+        taken = Taken(message_id, part, complete=submission.segments <= 1, late=True)
         learnt[one.id] = [taken, reported] if one is first else [reported]
     return learnt
 

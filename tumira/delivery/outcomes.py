@@ -1,6 +1,7 @@
 """Outcomes of a claimed message: the values that a worker records and maintenance decides."""
 
 from datetime import datetime
+from typing import Final
 
 from msgspec import Struct
 
@@ -9,6 +10,9 @@ from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.store.queue import ClaimedMessage
 from tumira.delivery.store.settlement import NewPart
 from tumira.delivery.store.waiting import QueueEntry, QueuePlace
+
+# The number of the only part of a message that the carrier cuts itself, as carriers over HTTP do.
+WHOLE: Final = 0
 
 
 class Taken(Struct, frozen=True, gc=False):
@@ -19,7 +23,7 @@ class Taken(Struct, frozen=True, gc=False):
     complete: bool
     # The answer came after the message had been given up as doubtful, or the id was learnt from a receipt.
     late: bool = False
-    # The message as it was claimed, if this is its only segment.
+    # The message as it was claimed, if this is its only part.
     claimed: ClaimedMessage | None = None
 
 

@@ -73,11 +73,15 @@ class Action(StrEnum):
 
 
 class ResponseRule(Struct, frozen=True):
-    """The reaction to a response; `reason` is why the message ends, if it does; `alarm` logs an error."""
+    """The reaction to a response; `reason` is why the message ends, if it does; `alarm` logs an error.
+
+    `wait_s` is how long a carrier that throttles asks us to wait.
+    """
 
     action: Action
     reason: str | None = None
     alarm: bool = False
+    wait_s: float = 0.0
 
 
 _TAKEN: Final = ResponseRule(Action.TAKEN)

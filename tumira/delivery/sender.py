@@ -1,4 +1,4 @@
-"""Submits claimed messages on one bind and reacts to the responses.
+"""Submits claimed messages over one link to a carrier and reacts to the answers.
 
 A sender holds claimed messages for the free slots of the window and some more (`lanes.ahead`). A slot is
 free as soon as the carrier has answered. The sender submits as the window, the throttle and the circuit
@@ -22,19 +22,16 @@ from tumira.core import metrics
 from tumira.core.backoff import RETRIES_MAX, RETRIES_UNKNOWN_MAX
 from tumira.core.ids import MESSAGE, write_id
 from tumira.delivery import lanes
-from tumira.delivery import responses as answers
-from tumira.delivery.bind import Bind
 from tumira.delivery.circuit_breaker import CircuitBreaker
 from tumira.delivery.lanes import BULK, NO_ROOM, SMALL, LaneOrder, Room
+from tumira.delivery.link import NO_ANSWER, Link, LinkListener
 from tumira.delivery.observer import Observer
 from tumira.delivery.outcomes import AlreadyTaken, LeftInDoubt, Outcome
 from tumira.delivery.recorder import GROUP_MAX, Recorder
-from tumira.delivery.responses import Action
-from tumira.delivery.smpp.connection import SmppTimeouts
-from tumira.delivery.smpp.session import SmppSession
+from tumira.delivery.responses import Action, ResponseRule
 from tumira.delivery.store.binds import BindReport, BindState
 from tumira.delivery.store.carriers import Carrier
-from tumira.delivery.submission import Submission, SubmissionWriter, final_outcome, segment_taken
+from tumira.delivery.submission import Submission, final_outcome, segment_taken
 from tumira.delivery.throttle import Throttle
 from tumira.sending.lifecycle import remaining_s
 
@@ -66,7 +63,7 @@ class _Counts:
         metrics.SENDERS_REFUSED.labels(carrier)
 
 
-class Sender(Bind):
+class Sender:
     def __init__(
         self,
         carrier: Carrier,
@@ -74,15 +71,17 @@ class Sender(Bind):
         worker: str,
         recorder: Recorder,
         observer: Observer,
-        timing: SmppTimeouts,
+        open_link: Callable[[LinkListener], Link],
         room: Callable[[], None],
     ) -> None:
-        super().__init__(carrier, number, recorder, timing)
+        self.carrier = carrier
         self.number = number
+        self.name = f"{carrier.name}/{number}"
         self._worker = worker
+        self._recorder = recorder
         self._observer = observer
         self._room = room
-        self.writer = SubmissionWriter(carrier.settings.source)
+        self._loop = asyncio.get_running_loop()
         self._throttle = Throttle(carrier.settings.tps)
         self._circuit = CircuitBreaker()
         self._lines: tuple[deque[Submission], deque[Submission]] = (deque(), deque())
@@ -95,20 +94,21 @@ class Sender(Bind):
         # The messages that are queued or unanswered; any other in flight for this worker is a lost claim.
         self.claimed: dict[UUID, Submission] = {}
         self._lease_until = 0.0
-        # Why to rebind, once all responses that came together are handled.
+        # Why to reset the link, once all answers that came together are handled.
         self._fault: str | None = None
-        # Since when submits are outstanding without a response; and whether this session ever responded.
+        # Since when submits are outstanding without an answer; and whether there was any since it connected.
         self._quiet_since: float | None = None
         self._has_answered = False
         self._counts = _Counts(carrier.name)
         self._timer: asyncio.TimerHandle | None = None
+        self.link = open_link(self)
 
     # For the supervisor.
 
     @property
     def state(self) -> BindState:
-        if not self.is_bound:
-            return BindState.DOWN if self.problem is not None else BindState.CONNECTING
+        if not self.link.is_up:
+            return BindState.DOWN if self.link.problem is not None else BindState.CONNECTING
         now = self._loop.time()
         if self._is_quiet(now):
             return BindState.FAILING
@@ -124,28 +124,28 @@ class Sender(Bind):
             number=self.number,
             worker=self._worker,
             state=self.state,
-            problem=self.problem or silence,
-            outstanding=self.outstanding,
+            problem=self.link.problem or silence,
+            outstanding=self.link.outstanding,
             pace=None if rate is None else max(1, round(rate)),
             silent=silence is not None,
         )
 
     def _silence(self) -> str | None:
-        """Describe that the carrier is bound and does not respond; None while it does."""
-        if not self.is_bound:
+        """Describe that the link is up and the carrier does not answer; None while it does."""
+        if not self.link.is_up:
             return None
         if self._circuit.is_silent:
             return f"silent: {self._circuit.unanswered} submits in a row were not answered in time"
         if self._is_quiet(self._loop.time()):
-            return f"silent: no submit was answered for {self._timing.quiet_s:g} s or longer"
+            return f"silent: no submit was answered for {self.link.quiet_s:g} s or longer"
         return None
 
     def _is_quiet(self, now: float) -> bool:
         """Tell whether submits are outstanding and none was answered for `quiet_s`."""
         return (
             self._quiet_since is not None
-            and now - self._quiet_since >= self._timing.quiet_s
-            and self.outstanding > 0
+            and now - self._quiet_since >= self.link.quiet_s
+            and self.link.outstanding > 0
         )
 
     def renew(self, until: float, tps: float) -> None:
@@ -156,18 +156,22 @@ class Sender(Bind):
     async def drain(self, wait_s: float) -> None:
         """Stop submitting, release the queue, wait for responses, and disconnect."""
         self._give_back()
-        await self.close(wait_s)
+        await self.link.close(wait_s)
+
+    def drop(self) -> None:
+        """Stop at once: another worker has the lease."""
+        self.link.drop()
 
     # For the dispatcher.
 
     @property
     def is_open(self) -> bool:
-        return self.usable is not None and self._loop.time() < self._lease_until
+        return self.link.is_usable and self._loop.time() < self._lease_until
 
     @property
     def is_healthy(self) -> bool:
         now = self._loop.time()
-        return self.is_bound and self._circuit.is_healthy(now) and not self._is_quiet(now)
+        return self.link.is_up and self._circuit.is_healthy(now) and not self._is_quiet(now)
 
     def room(self) -> Room:
         """Return how many segments may be claimed."""
@@ -179,7 +183,7 @@ class Sender(Bind):
             # While half open, the one place is that of the message already held.
             probe = 0 if small or bulk else self._circuit.places(now, 1)
             return Room(probe, 0, probe)
-        free = min(self._window - self.outstanding, UNRECORDED_MAX - self._unrecorded)
+        free = min(self._window - self.link.outstanding, UNRECORDED_MAX - self._unrecorded)
         if self._throttle.rate(now) is not None:
             free = self._throttle.allowance(now, max(0, free))
         return lanes.room(max(0, free), self.ahead, small, bulk)
@@ -212,7 +216,7 @@ class Sender(Bind):
             submission.in_line = True
             self._held[submission.claimed.lane] += len(submission.todo)
             self._lines[submission.claimed.lane].append(submission)
-        if self.usable is None or not self._circuit.places(self._loop.time(), 1):
+        if not self.link.is_usable or not self._circuit.places(self._loop.time(), 1):
             self._give_back()
         else:
             self._pump()
@@ -220,8 +224,7 @@ class Sender(Bind):
     # Submitting.
 
     def _pump(self) -> None:
-        session = self.usable
-        if session is None or not any(self._held):
+        if not any(self._held) or not self.link.is_usable:
             return
         now = self._loop.time()
         if now >= self._lease_until:
@@ -232,7 +235,7 @@ class Sender(Bind):
             return
         if self._unrecorded >= UNRECORDED_MAX:
             self._recorder.hurry()
-        room = max(0, min(self._window - self.outstanding, UNRECORDED_MAX - self._unrecorded))
+        room = max(0, min(self._window - self.link.outstanding, UNRECORDED_MAX - self._unrecorded))
         allowed = self._circuit.places(now, self._throttle.allowance(now, room))
         bulk_slots = lanes.bulk_window(self._window) - self._unanswered[BULK]
         bulk_allowed = min(bulk_slots, self._throttle.allowance(now, room, self._kept()))
@@ -243,13 +246,13 @@ class Sender(Bind):
             lane = self._order.next(small=small > 0, bulk=bulk > 0 and bulk_allowed > 0)
             if lane is None:
                 break
-            if self._submit_next(session, lane, at, now):
+            if self._submit_next(lane, at, now):
                 sent += 1
                 if lane == BULK:
                     bulk_slots -= 1
                     bulk_allowed -= 1
         if sent:
-            if self._quiet_since is None or self.outstanding <= sent:
+            if self._quiet_since is None or self.link.outstanding <= sent:
                 self._quiet_since = now
             self._throttle.spend(now, sent)
             self._circuit.spend(now, sent)
@@ -261,7 +264,7 @@ class Sender(Bind):
         """Return how many messages the throttle keeps for a passcode that may come, while none waits."""
         return 0 if self._held[SMALL] else self._throttle.kept
 
-    def _submit_next(self, session: SmppSession, lane: int, at: datetime, now: float) -> bool:
+    def _submit_next(self, lane: int, at: datetime, now: float) -> bool:
         """Submit the next segment of a lane; return False if its message has expired."""
         line = self._lines[lane]
         submission = line[0]
@@ -282,7 +285,7 @@ class Sender(Bind):
         if not submission.todo:
             line.popleft()
             submission.in_line = False
-        session.submit((submission, number, at, now), self.writer.body(submission, number, left_s))
+        self.link.submit((submission, number, at, now), submission, number, left_s)
         self._counts.submitted.inc()
         return True
 
@@ -310,28 +313,29 @@ class Sender(Bind):
                 # With a segment under way, its answer decides what becomes of the message.
                 self._close_if_done(submission)
 
-    # Called by the bind.
+    # Called by the link.
 
-    def bound(self) -> None:
+    def linked(self) -> None:
         self._quiet_since = None
         self._has_answered = False
+        if self.link.is_on_trial:
+            self._circuit.half_open(self._loop.time())
         self._room()
 
-    def answered(self, tag: object, status: int, carrier_ref: str) -> None:
+    def answered(self, tag: object, rule: ResponseRule, detail: str, carrier_ref: str) -> None:
         submission, number, submitted_at, _ = cast("SubmitTag", tag)
         submission.overdue.discard(number)
         self._end_wait(submission, number)
         now = self._loop.time()
         submission.touched_at = now
         self._has_answered = True
-        self._quiet_since = now if self.outstanding else None
+        self._quiet_since = now if self.link.outstanding else None
         at = self._recorder.clock.now()
-        verdict = answers.judge(status)
-        self._counts.answers[verdict.action].inc()
+        self._counts.answers[rule.action].inc()
         self._counts.seconds.observe(max(0.0, (at - submitted_at).total_seconds()))
-        if verdict.action is not Action.TAKEN:
-            self._observer.not_taken(self.carrier.id, submission.claimed, answers.name(status))
-        if verdict.action is Action.TAKEN:
+        if rule.action is not Action.TAKEN:
+            self._observer.not_taken(self.carrier.id, submission.claimed, detail)
+        if rule.action is Action.TAKEN:
             self._throttle.succeeded(now)
             self._circuit.succeeded(now)
             submission.taken += 1
@@ -342,24 +346,22 @@ class Sender(Bind):
         elif submission.closed:
             # Given up as doubtful before this refusal came; it will be tried again.
             return
-        elif verdict.action is Action.THROTTLED:
-            pause_s = self._throttle.throttled(now)
+        elif rule.action is Action.THROTTLED:
+            pause_s = self._throttle.throttled(now, rule.wait_s)
             self._circuit.throttled(now, pause_s)
             self._again(submission, number)
-        elif verdict.action is Action.LINK:
+        elif rule.action is Action.LINK:
             self._again(submission, number)
-            self._fault = answers.name(status)
-        elif verdict.action is Action.REFUSED:
+            self._fault = detail
+        elif rule.action is Action.REFUSED:
             self._circuit.succeeded(now)
-            if verdict.alarm:
-                _log.error(
-                    "carrier refuses our settings", carrier=self.carrier.name, status=answers.name(status)
-                )
-            if verdict.reason != SENDER_NOT_ALLOWED or not self._fall_back(submission, number):
-                submission.refusal = verdict.reason
+            if rule.alarm:
+                _log.error("carrier refuses our settings", carrier=self.carrier.name, status=detail)
+            if rule.reason != SENDER_NOT_ALLOWED or not self._fall_back(submission, number):
+                submission.refusal = rule.reason
         else:
             self._circuit.refused(now)
-            self._retry(submission, number, status, verdict)
+            self._retry(submission, number, rule, detail)
         self._close_if_done(submission)
         if any(self._held) and not self._circuit.is_healthy(now):
             # Another carrier may take these meanwhile; when it is our turn again, one is claimed to try.
@@ -391,21 +393,21 @@ class Sender(Bind):
             submission.in_line = True
             self._lines[submission.claimed.lane].appendleft(submission)
 
-    def _retry(self, submission: Submission, number: int, status: int, verdict: answers.ResponseRule) -> None:
-        most = RETRIES_UNKNOWN_MAX if verdict.action is Action.UNKNOWN else RETRIES_MAX
+    def _retry(self, submission: Submission, number: int, rule: ResponseRule, detail: str) -> None:
+        most = RETRIES_UNKNOWN_MAX if rule.action is Action.UNKNOWN else RETRIES_MAX
         if submission.retries >= most:
-            submission.refusal = verdict.reason
+            submission.refusal = rule.reason
         else:
-            submission.retry = (number, answers.name(status))
+            submission.retry = (number, detail)
 
-    def unanswered(self, tag: object) -> None:
+    def unanswered(self, tag: object, why: str = NO_ANSWER) -> None:
         submission, number, _, sent_at = cast("SubmitTag", tag)
         submission.overdue.add(number)
         self._end_wait(submission, number)
         self._observer.not_taken(self.carrier.id, submission.claimed)
         self._counts.unanswered.inc()
         self._note_silence(sent_at)
-        self._close_if_done(submission, "no answer came in time")
+        self._close_if_done(submission, why)
 
     def _note_silence(self, sent_at: float) -> None:
         now = self._loop.time()
@@ -424,12 +426,11 @@ class Sender(Bind):
     def settled(self) -> None:
         if self._fault is not None:
             fault, self._fault = self._fault, None
-            self.rebind(fault)
+            self.link.reset(fault)
         self._pump()
         self._room()
 
     def ended(self, unanswered: Sequence[object], problem: str) -> None:
-        super().ended(unanswered, problem)
         self._give_back()
         self._fault = None
         # A session that responded and fell is an accident. One without a response will fall silent again.
@@ -448,7 +449,7 @@ class Sender(Bind):
         One may be queued while the lease is not renewed. Any other should have been closed; left open, it
         would keep its place of the lane and its message `sending`.
         """
-        before = self._loop.time() - self._timing.response_s - LEFT_OPEN_S
+        before = self._loop.time() - self.link.response_s - LEFT_OPEN_S
         for submission in [one for one in self.claimed.values() if one.touched_at < before]:
             if submission.in_line:
                 self._lines[submission.claimed.lane].remove(submission)
@@ -462,7 +463,7 @@ class Sender(Bind):
                 self._end_wait(submission, number)
             self._close_if_done(submission, "its submission was left open")
 
-    def _close_if_done(self, submission: Submission, doubt: str = "no answer came in time") -> None:
+    def _close_if_done(self, submission: Submission, doubt: str = NO_ANSWER) -> None:
         """Give the outcome of a message once no response to it is outstanding."""
         if submission.closed:
             return

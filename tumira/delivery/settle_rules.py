@@ -13,6 +13,7 @@ from tumira.core.ids import AccountId, BatchId, made_at_ms
 from tumira.core.translation import _
 from tumira.delivery import receipt_rules
 from tumira.delivery.outcomes import (
+    WHOLE,
     AlreadyTaken,
     CarrierRefused,
     Ended,
@@ -156,7 +157,7 @@ class Consequences:
         numbers = self._numbers.get(taken.message_id)
         if numbers is not None:
             numbers.add(part.number)
-            complete = len(numbers) >= change.message.segments
+            complete = WHOLE in numbers or len(numbers) >= change.message.segments
         if complete and change.status in {"queued", "sending"}:
             if taken.late:
                 self.elsewhere.append(change.message)
@@ -183,7 +184,7 @@ class Consequences:
             return
         status: str | None = outcome.status
         reason = outcome.reason
-        if change.message.segments > 1:
+        if change.message.segments > 1 and report.number != WHOLE:
             status, reason = self._judge_segments(change.message)
         if status is None:
             return
@@ -198,7 +199,7 @@ class Consequences:
     def _write_receipt(self, change: MessageChange, report: Reported, *, final: bool) -> bool:
         """Keep a receipt with its segment; False if the segment had its final one already."""
         receipt = report.receipt
-        if change.message.segments > 1:
+        if change.message.segments > 1 and report.number != WHOLE:
             before = self._states.get(report.message_id, {}).get(report.number)
             if before is not None and receipt_rules.receipt_result(*before).status is not None:
                 if final and before[0] != receipt.state:
@@ -210,7 +211,8 @@ class Consequences:
         if new is not None:
             new.state, new.error = receipt.state, receipt.error
             new.receipt, new.received_at = receipt.text, report.received_at
-        else:
+        # A segment that was recorded before is not inserted again, and gets its receipt there.
+        if new is None or place in self.doubled:
             self.reports[place] = PartReport(
                 *place, receipt.state, receipt.error, receipt.text, report.received_at
             )

@@ -5,16 +5,23 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
-from msgspec import structs
-
 from tumira.core.backoff import retry_wait_s
-from tumira.delivery.outcomes import CarrierRefused, LeftInDoubt, Outcome, Released, RetryLater, Taken
+from tumira.delivery.outcomes import (
+    WHOLE,
+    CarrierRefused,
+    LeftInDoubt,
+    Outcome,
+    Released,
+    RetryLater,
+    Taken,
+)
 from tumira.delivery.receipt_rules import key
 from tumira.delivery.routes.rules import SegmentCost
 from tumira.delivery.smpp.encoding import EncodedText, encode
 from tumira.delivery.smpp.pdu import SubmitBodies, relative_validity
 from tumira.delivery.store.carriers import Carrier
 from tumira.delivery.store.queue import ClaimedMessage, PastAttempts
+from tumira.delivery.store.references import SubmissionReference
 from tumira.delivery.store.settlement import NewPart
 from tumira.delivery.store.waiting import QueueEntry
 
@@ -27,14 +34,19 @@ _REFERENCES: Final = 256
 
 
 class Submission:
-    """A claimed message on its way to a carrier; its segments are numbered from 1."""
+    """A claimed message on its way to a carrier; its segments are numbered from 1.
+
+    Without `encoded` the carrier gets the text whole, as the part number WHOLE, under the reference `handle`.
+    """
 
     __slots__ = (
         "attempt",
         "claimed",
         "closed",
         "cost",
+        "count",
         "encoded",
+        "handle",
         "in_line",
         "named",
         "overdue",
@@ -50,7 +62,12 @@ class Submission:
     )
 
     def __init__(
-        self, claimed: ClaimedMessage, encoded: EncodedText, reference: int | None, past: PastAttempts | None
+        self,
+        claimed: ClaimedMessage,
+        encoded: EncodedText | None,
+        reference: int | None,
+        past: PastAttempts | None,
+        handle: SubmissionReference | None = None,
     ) -> None:
         self.claimed = claimed
         self.encoded = encoded
@@ -61,14 +78,16 @@ class Submission:
         # segments that were submitted under it.
         self.sender = claimed.sender_name
         self.named: set[int] = set()
+        self.handle = handle
         self.attempt = past.resends if past is not None else 0
         self.retries = past.retries if past is not None else 0
-        self.taken = len(past.taken) if past is not None else 0
-        self.todo = [
-            number
-            for number in range(1, len(encoded.payloads) + 1)
-            if past is None or number not in past.taken
-        ]
+        numbers = (WHOLE,) if encoded is None else range(1, len(encoded.payloads) + 1)
+        self.count = len(numbers)
+        self.todo = list(numbers)
+        if past is not None and past.taken:
+            is_whole = WHOLE in past.taken
+            self.todo = [number for number in numbers if not is_whole and number not in past.taken]
+        self.taken = self.count - len(self.todo)
         # Segments whose answer is due, and those whose answer did not come in time.
         self.waiting: set[int] = set()
         self.overdue: set[int] = set()
@@ -82,7 +101,7 @@ class Submission:
 
     @property
     def complete(self) -> bool:
-        return self.taken >= len(self.encoded.payloads)
+        return self.taken >= self.count
 
     @property
     def again(self) -> bool:
@@ -109,6 +128,7 @@ class SubmissionWriter:
 
     def body(self, submission: Submission, number: int, left_s: int) -> bytes:
         encoded = submission.encoded
+        assert encoded is not None
         bodies = self._bodies if submission.sender is None else self._named_bodies(submission.sender)
         return bodies.body(
             submission.claimed.recipient[1:],
@@ -151,8 +171,11 @@ def segment_taken(
         sender=claimed.sender_name if number in submission.named else carrier.settings.source,
     )
     if submission.cost is not None:
-        part.cost, part.currency, part.cost_usd = structs.astuple(submission.cost)
-    whole = claimed if claimed.segments == 1 else None
+        # The only part of a message that the carrier cuts has the cost of all its segments.
+        count = claimed.segments if number == WHOLE else 1
+        cost = submission.cost
+        part.cost, part.currency, part.cost_usd = cost.amount * count, cost.currency, cost.usd * count
+    whole = claimed if submission.count == 1 else None
     return Taken(claimed.id, part, submission.complete, submission.closed, whole)
 
 

@@ -7,6 +7,7 @@ it dead. A sender submits nothing once half of that time has passed.
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -19,6 +20,12 @@ from tumira.core.tracing import Tracer
 from tumira.delivery.clocks import PUBLISH_S, Clocks
 from tumira.delivery.dispatcher import Dispatcher
 from tumira.delivery.follow_up import DOUBT_WAIT_S
+from tumira.delivery.http.access import callback_url, open_carrier
+from tumira.delivery.http.client import DEFAULT_TIMEOUTS as DEFAULT_HTTP_TIMEOUTS
+from tumira.delivery.http.client import CarrierClient, HttpTimeouts
+from tumira.delivery.http.follower import HttpFollower
+from tumira.delivery.http.link import HttpLink
+from tumira.delivery.link import Link, LinkListener
 from tumira.delivery.observer import FLUSH_S, Observer
 from tumira.delivery.outcomes import LeftInDoubt
 from tumira.delivery.recorder import Recorder
@@ -26,7 +33,9 @@ from tumira.delivery.routes import store as route_store
 from tumira.delivery.routes.rules import CarrierRoute, Routes
 from tumira.delivery.sender import Sender
 from tumira.delivery.settle import settle
-from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS, SmppTimeouts
+from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS as DEFAULT_SMPP_TIMEOUTS
+from tumira.delivery.smpp.connection import SmppTimeouts
+from tumira.delivery.smpp.link import SmppLink
 from tumira.delivery.store import binds, carriers, queue
 from tumira.delivery.store import waiting as places
 from tumira.delivery.store.binds import BindHealth, BindState
@@ -56,17 +65,30 @@ class _Held:
     leaving: "asyncio.Task[None] | None" = None
 
 
+@dataclass(frozen=True, slots=True)
+class CarrierTerms:
+    """How carriers are waited for, and for those over HTTP where they reach us and by which proxy we them."""
+
+    smpp: SmppTimeouts = DEFAULT_SMPP_TIMEOUTS
+    http: HttpTimeouts = DEFAULT_HTTP_TIMEOUTS
+    public_url: str = ""
+    proxy: str | None = None
+
+
+DEFAULT_TERMS: Final = CarrierTerms()
+
+
 class Supervisor:
     def __init__(
         self,
         database: Database,
         worker: str,
-        timing: SmppTimeouts = DEFAULT_TIMEOUTS,
+        terms: CarrierTerms = DEFAULT_TERMS,
         tracer: Tracer | None = None,
     ) -> None:
         self._database = database
         self._worker = worker
-        self._timing = timing
+        self._terms = terms
         self._observer = Observer(database, tracer)
         self._clocks = Clocks()
         self._routes = Routes()
@@ -173,12 +195,32 @@ class Supervisor:
             recorder = Recorder(self._database, carrier.id, self._worker, self._observer)
             self._recorders[carrier.id] = recorder
         recorder.refunded = frozenset(carrier.settings.refund)
+        try:
+            open_link = self._prepare_link(carrier, number, recorder)
+        except ValueError as error:
+            # Its profile or settings are those of another version; the lease ends by itself.
+            _log.error("carrier cannot be used", carrier=carrier.name, problem=str(error))
+            return
         sender = Sender(
-            carrier, number, self._worker, recorder, self._observer, self._timing, lambda: self._room(place)
+            carrier, number, self._worker, recorder, self._observer, open_link, lambda: self._room(place)
         )
         self._held[place] = _Held(
             sender, Dispatcher(sender, self._worker, self._database, self._clocks, self._routes)
         )
+
+    def _prepare_link(
+        self, carrier: Carrier, number: int, recorder: Recorder
+    ) -> Callable[[LinkListener], Link]:
+        if carrier.http is None:
+            return partial(SmppLink, carrier, number, recorder, self._terms.smpp)
+        http = open_carrier(carrier.http)
+        timing = self._terms.http
+        client = CarrierClient(http, carrier.settings.window_size, timing, self._terms.proxy)
+        follower = None
+        if number == 1:
+            follower = HttpFollower(self._database, carrier, http, client, timing, self._observer)
+        reports_to = callback_url(self._terms.public_url, carrier.http)
+        return partial(HttpLink, carrier, number, http, client, timing, reports_to, follower)
 
     def _room(self, place: Place) -> None:
         held = self._held.get(place)

@@ -11,6 +11,8 @@ from typing import Final
 BUCKET_S: Final = 0.25
 PAUSE_MIN_S: Final = 1.0
 PAUSE_MAX_S: Final = 30.0
+# A carrier may ask for a longer pause than ours, up to this.
+PAUSE_ASKED_MAX_S: Final = 300.0
 RATE_MIN: Final = 1.0
 FORGET_S: Final = 60.0
 
@@ -89,10 +91,15 @@ class Throttle:
             pause_s += (count - self._tokens) / self._rate
         return pause_s + _HAIR_S if pause_s > 0 else 0.0
 
-    def throttled(self, now: float) -> float:
-        """Slow down because the carrier throttled us, and return the pause in force."""
+    def throttled(self, now: float, wait_s: float = 0.0) -> float:
+        """Slow down because the carrier throttled us, and return the pause in force.
+
+        `wait_s` is how long the carrier asked us to wait, if it did; it counts up to a limit.
+        """
+        wait_s = min(wait_s, PAUSE_ASKED_MAX_S)
         # Submits in flight when the pause began are throttled too; that is one event, not many.
         if now < self.paused_until:
+            self._pause_until(max(self.paused_until, now + wait_s))
             return self._pause_s
         self._fill(now)
         if self._rate == inf:
@@ -101,13 +108,15 @@ class Throttle:
         self._rate = max(self._rate / 2, min(RATE_MIN, self._tps))
         self._recovery = self._rate * _RECOVERY_UNLIMITED if self._tps == inf else self._tps * _RECOVERY
         self._pause_s = min(PAUSE_MAX_S, max(PAUSE_MIN_S, 2 * self._pause_s))
-        self.paused_until = now + self._pause_s
         self._throttled_at = now
-        self._recovered_at = self.paused_until
         # The bucket is as small as the rate now, and nothing is saved up while nothing goes.
         self._tokens = min(self._tokens, 1.0)
-        self._filled_at = self.paused_until
-        return self._pause_s
+        pause_s = max(self._pause_s, wait_s)
+        self._pause_until(now + pause_s)
+        return pause_s
+
+    def _pause_until(self, until: float) -> None:
+        self.paused_until = self._recovered_at = self._filled_at = until
 
     def succeeded(self, now: float) -> None:
         """Note that the carrier took a message, and speed up for the time since the last one."""

@@ -16,12 +16,12 @@ from tumira.content import store as content_store
 from tumira.core import metrics
 from tumira.core.ids import ACCOUNT, first_id, write_id
 from tumira.core.loops import forever
-from tumira.delivery import follow_up
+from tumira.delivery import follow_up, match_receipts
 from tumira.delivery.replies import store as reply_parts
 from tumira.delivery.routes import ported
 from tumira.delivery.routes import store as route_store
 from tumira.delivery.routes.rules import list_losing, rank_carriers
-from tumira.delivery.store import binds, carriers, receipts, sender_refusals
+from tumira.delivery.store import binds, carriers, receipts, references, sender_refusals
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store import waiting as places
 from tumira.delivery.supervisor import LEASE_S
@@ -59,6 +59,7 @@ SLOTS_PER_TURN_MAX: Final = 5_000
 AUDITS_PER_TURN_MAX: Final = 100
 RECEIPTS_PER_TURN_MAX: Final = 5_000
 REPLIES_PER_TURN_MAX: Final = 1_000
+REFERENCES_PER_TURN_MAX: Final = 5_000
 # Of each carrier: one that sends receipts for messages that are not ours fills no disk.
 RECEIPTS_KEPT_MAX: Final = 20_000
 EXPIRED_PER_TURN_MAX: Final = 20 * follow_up.GROUP_MAX
@@ -188,6 +189,11 @@ async def _give_up_receipts(connection: Connection) -> int:
     return await follow_up.give_up_receipts(connection, await clock.read_now(connection))
 
 
+async def _forget_references(connection: Connection, count_max: int) -> int:
+    low, _ = match_receipts.bounds(await clock.read_now(connection))
+    return await references.delete_old(connection, low, count_max)
+
+
 async def _forget_latencies(connection: Connection) -> int:
     return await latencies.delete_old(connection, await clock.read_now(connection), SLOTS_PER_TURN_MAX)
 
@@ -256,6 +262,7 @@ MAINTENANCE_TASKS: Final[Sequence[MaintenanceTask | MultiStepTask]] = (
     MaintenanceTask("resume due messages", 0.5, _resume_due, more_at=follow_up.GROUP_MAX),
     MultiStepTask("try unmatched receipts", 1, _try_unmatched),
     MaintenanceTask("forget unmatched receipts", 10, _forget_unmatched, more_at=RECEIPTS_PER_TURN_MAX),
+    _some("forget references of carriers", 60, _forget_references, REFERENCES_PER_TURN_MAX),
     MaintenanceTask("take over from dead workers", 1, _take_over_from_dead, more_at=follow_up.GROUP_MAX),
     MaintenanceTask("adopt orphans", 60, places.adopt_orphans),
     # A group of these is not full where somebody holds some of it just now.

@@ -17,7 +17,7 @@ from tumira.core import metrics
 from tumira.core.database_errors import UNAVAILABLE
 from tumira.delivery.routes.rules import list_losing
 from tumira.delivery.routes.store import list_routes
-from tumira.delivery.store import binds
+from tumira.delivery.store import binds, http_carriers
 from tumira.delivery.store.binds import BindState
 from tumira.operations import totals
 from tumira.operations.totals import WAITING_MAX
@@ -168,8 +168,17 @@ async def _measure_messages(connection: Connection) -> None:
 
 
 async def _measure_carriers(connection: Connection) -> None:
-    for gauge in (metrics.BINDS, metrics.WINDOW, metrics.WINDOW_USED, metrics.COVERED, metrics.UNMATCHED):
+    for gauge in (
+        metrics.BALANCE,
+        metrics.BINDS,
+        metrics.COVERED,
+        metrics.UNMATCHED,
+        metrics.WINDOW,
+        metrics.WINDOW_USED,
+    ):
         gauge.clear()
+    for balance in await http_carriers.list_balances(connection):
+        metrics.BALANCE.labels(balance.carrier, balance.currency).set(float(balance.amount))
     held = await SQL_BINDS.rows(connection)
     for carrier in {row["carrier"] for row in held}:
         metrics.UNMATCHED.labels(carrier).set(0)

@@ -12,13 +12,16 @@ from unittest.mock import patch
 import asyncpg
 import msgspec
 
+from tests.support.carriers.server import CarrierServer
 from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.batchers import broken_promises, send_call
 from tumira.api.schemas import write_sent
 from tumira.core import backoff
 from tumira.delivery import supervisor
-from tumira.delivery.manage_carriers import add_carrier
+from tumira.delivery.http.client import HttpTimeouts
+from tumira.delivery.manage_carriers import add_carrier, add_http_carrier, new_access
 from tumira.delivery.smpp.connection import SmppTimeouts
+from tumira.delivery.supervisor import CarrierTerms
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.sending.batcher import Batcher
 from tumira.sending.types import Answered
@@ -30,6 +33,7 @@ BEAT_S: Final = 0.2
 RETRY_WAITS_S: Final = (0.1, 0.1, 0.1)
 # A peer that is silent is found out soon.
 QUICK: Final = SmppTimeouts(response_s=2.0, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)
+QUICK_HTTP: Final = HttpTimeouts(answer_s=2.0, repeat_s=0.05, stop_s=0.5, ask_s=0.1)
 
 
 @dataclass(slots=True)
@@ -58,8 +62,23 @@ class Engine:
             self.database, name, f"smpp://tester:secret@127.0.0.1:{port}?{query}", countries, priority
         )
 
-    def start_worker(self, timing: SmppTimeouts = QUICK) -> "asyncio.Task[None]":
-        worker = asyncio.create_task(_work(self.url, timing))
+    async def add_http_carrier(
+        self,
+        name: str,
+        provider: CarrierServer,
+        countries: Sequence[str] | None = None,
+        priority: int = 100,
+        **options: Any,
+    ) -> None:
+        """Add a carrier that is reached at the stand-in of a provider."""
+        given = {"tps": "0", "doubt_wait": "1", **{key: str(value) for key, value in options.items()}}
+        access = new_access(provider.profile, provider.url, {**provider.settings, **given}, provider.secrets)
+        await add_http_carrier(self.database, name, access, countries, priority)
+
+    def start_worker(
+        self, timing: SmppTimeouts = QUICK, *, http: HttpTimeouts = QUICK_HTTP, public_url: str = ""
+    ) -> "asyncio.Task[None]":
+        worker = asyncio.create_task(_work(self.url, timing, http, public_url))
         self.workers.append(worker)
         return worker
 
@@ -115,10 +134,11 @@ class Engine:
         return await broken_promises(self.database)
 
 
-async def _work(url: str, timing: SmppTimeouts) -> None:
+async def _work(url: str, timing: SmppTimeouts, http: HttpTimeouts, public_url: str) -> None:
     database = Database(url, settings=KEY_LOOKUPS)
     try:
-        await run_worker(database, timing=timing)
+        terms = CarrierTerms(smpp=timing, http=http, public_url=public_url)
+        await run_worker(database, carriers=terms, webhooks_allow_private=True)
     finally:
         await database.close()
 

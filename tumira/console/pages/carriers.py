@@ -1,7 +1,7 @@
 """Carriers: health and outcomes of each, and how one is added, tested, changed and removed.
 
 A carrier's password comes in with its URL or beside it, and is never shown again, not even in a form that
-comes back.
+comes back. So are the secrets of a carrier over HTTP.
 """
 
 import re
@@ -16,15 +16,21 @@ from starlette.routing import Route
 
 from tumira.console import hourly_charts
 from tumira.console.session import OperatorSession, Services, page
-from tumira.core.errors import OperatorError
+from tumira.core.errors import FieldError, OperatorError
 from tumira.core.translation import _, mark
-from tumira.delivery import carrier_url, manage_carriers
-from tumira.delivery.bind_check import BindCheck, check_bind
+from tumira.delivery import manage_carriers
+from tumira.delivery.http.access import callback_url
+from tumira.delivery.http.client import HttpTimeouts
+from tumira.delivery.http.profile import load_profile, profile_names
+from tumira.delivery.http.trial import AccessCheck, check_access
 from tumira.delivery.manage_carriers import PRIORITY_DEFAULT, CarrierHealth, CarrierState
+from tumira.delivery.smpp.bind_check import BindCheck, check_bind
 from tumira.delivery.smpp.connection import SmppTimeouts
-from tumira.delivery.store import binds, hourly
+from tumira.delivery.store import binds, hourly, http_carriers
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.binds import BindHealth, BindState
+from tumira.delivery.store.carriers import Carrier
+from tumira.delivery.store.http_carriers import CarrierBalance
 from tumira.delivery.store.latency import CarrierTally
 from tumira.html import chart
 from tumira.html.forms import Form, FormRefused, TextField, Whole
@@ -36,8 +42,10 @@ from tumira.sending import lifecycle
 
 CARRIERS: Final = "/operator/carriers"
 URL_MAX: Final = 1_000
+LINES_MAX: Final = 16_000
 # The operator waits for the page meanwhile.
 TRIAL: Final = SmppTimeouts(bind_s=5, enquire_answer_s=4, unbind_s=1)
+HTTP_TRIAL: Final = HttpTimeouts(connect_s=3, answer_s=6)
 
 DONE: Final = {
     "added": mark("Carrier added. A worker connects to it within seconds."),
@@ -113,6 +121,9 @@ class NewCarrierForm(_CarrierForm):
         is_secret=True,
     )
     password = TextField(is_secret=True)
+    profile = TextField(cut=URL_MAX)
+    settings = TextField(cut=LINES_MAX)
+    secrets = TextField(cut=LINES_MAX, is_secret=True)
 
 
 class SettingsForm(_CarrierForm):
@@ -150,6 +161,7 @@ async def show_carriers(session: OperatorSession) -> Response:
     now = datetime.now(UTC)
     async with session.database.connection() as connection:
         tallies = await _tallies(connection, now)
+        balances = await _balances(connection)
         without = await binds.countries_without_carrier(connection)
         destinations = (await get_tariff(connection)).destinations
     return session.page(
@@ -157,18 +169,21 @@ async def show_carriers(session: OperatorSession) -> Response:
         carriers=[_view(one, tallies) for one in states],
         uncovered=[one.name for one in destinations if one.country in without],
         filled={"priority": str(PRIORITY_DEFAULT)},
+        profiles=[(name, load_profile(name).title) for name in profile_names()],
+        balances=balances,
         done=DONE,
         **_writers(now),
     )
 
 
-async def show_carrier(session: OperatorSession, tried: BindCheck | None = None) -> Response:
+async def show_carrier(session: OperatorSession, tried: BindCheck | AccessCheck | None = None) -> Response:
     state, *others = await _states(session)
     carrier = state.carrier
     now = datetime.now(UTC)
     hours = hourly_charts.last_hours(now)
     async with session.database.connection() as connection:
         tallies = await _tallies(connection, now)
+        balances = await _balances(connection)
         outcomes = await hourly.list_outcomes(connection, hours[0], carrier.id)
         destinations = (await get_tariff(connection)).destinations
     own = {one.country: one.name for one in destinations if carrier.covers(one.country)}
@@ -190,6 +205,8 @@ async def show_carrier(session: OperatorSession, tried: BindCheck | None = None)
             "tps": str(carrier.settings.tps),
         },
         tried=tried,
+        balances=balances,
+        callback_url=_callback_url(session, carrier),
         window=hourly_charts.describe(hours),
         messages=hourly_charts.draw_messages(hours, outcomes),
         errors=[
@@ -209,6 +226,17 @@ async def _tallies(connection: Connection, now: datetime) -> Sequence[CarrierTal
     return await latencies.list_carrier_outcomes(connection, since, lately)
 
 
+async def _balances(connection: Connection) -> Mapping[int, CarrierBalance]:
+    return {one.carrier_id: one for one in await http_carriers.list_balances(connection)}
+
+
+def _callback_url(session: OperatorSession, carrier: Carrier) -> str | None:
+    """Return the address that a provider calls; only for those who may change the carrier."""
+    if carrier.http is None or not session.may_change:
+        return None
+    return callback_url(session.services.public_url, carrier.http)
+
+
 def _writers(now: datetime) -> Mapping[str, Any]:
     """Return what both pages write carriers with."""
     since_hour = latencies.slot_of(now - HOUR)
@@ -221,7 +249,7 @@ def _writers(now: datetime) -> Mapping[str, Any]:
         "health_names": NAMES,
         "health_words": WORDS,
         "bind_states": BIND_STATES,
-        "write_url": carrier_url.write,
+        "write_address": manage_carriers.write_address,
         "pace": _pace,
         "delivered": _delivered,
     }
@@ -239,20 +267,44 @@ async def _states(session: OperatorSession) -> Sequence[CarrierState]:
 
 async def add(session: OperatorSession) -> Response:
     form = await NewCarrierForm.accept(session.request)
+    place = (form.list_countries(), form.priority.data)
     with form.blame():
-        await manage_carriers.add_carrier(
-            session.database,
-            form.name.data,
-            form.url.data,
-            form.list_countries(),
-            form.priority.data,
-            actor=session.actor,
-            replace=False,
-            password=form.password.data or None,
-        )
+        if form.profile.data:
+            access = manage_carriers.new_access(
+                form.profile.data,
+                form.url.data,
+                _read_pairs("settings", form.settings.data),
+                _read_pairs("secrets", form.secrets.data),
+            )
+            await manage_carriers.add_http_carrier(
+                session.database, form.name.data, access, *place, actor=session.actor, replace=False
+            )
+        else:
+            await manage_carriers.add_carrier(
+                session.database,
+                form.name.data,
+                form.url.data,
+                *place,
+                actor=session.actor,
+                replace=False,
+                password=form.password.data or None,
+            )
     simulated = await manage_carriers.list_simulated(session.database)
     is_first = len(simulated) < len(session.simulated)
     return redirect(CARRIERS + ("?done=first" if is_first else "?done=added"))
+
+
+def _read_pairs(field: str, text: str) -> Mapping[str, str]:
+    """Read lines of the form KEY=VALUE; an error repeats none of them."""
+    pairs: dict[str, str] = {}
+    for line in text.splitlines():
+        name, sign, value = (part.strip() for part in line.partition("="))
+        if not name and not sign:
+            continue
+        if not name or not sign or name in pairs:
+            raise FieldError(field, _("Write each on its own line as KEY=VALUE, and each key once."))
+        pairs[name] = value
+    return pairs
 
 
 async def change_settings(session: OperatorSession) -> Response:
@@ -272,10 +324,15 @@ async def change_settings(session: OperatorSession) -> Response:
 
 
 async def try_carrier(session: OperatorSession) -> Response:
-    """Bind to a carrier from here, ask whether it is there, and unbind; nothing is sent."""
+    """Bind to a carrier from here, or ask it for the credit left; nothing is sent."""
     state, *_ = await _states(session)
+    carrier = state.carrier
+    tried: BindCheck | AccessCheck
     try:
-        tried = await check_bind(state.carrier.settings, TRIAL)
+        if carrier.http is None:
+            tried = await check_bind(carrier.settings, TRIAL)
+        else:
+            tried = await check_access(carrier, timing=HTTP_TRIAL, proxy=session.services.carrier_proxy)
     except OperatorError as error:
         raise FormRefused({"": str(error)}) from None
     return await show_carrier(session, tried)

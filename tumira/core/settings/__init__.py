@@ -108,6 +108,8 @@ class Settings:
     seller: Seller = NO_SELLER
     # None for a gateway that asks nobody for the networks of numbers.
     network_lookup: NetworkLookup | None = None
+    # The proxy for calls to carriers over HTTP; None for none.
+    carrier_proxy: str | None = field(default=None, repr=False)
 
     @property
     def local_url(self) -> str:
@@ -146,6 +148,7 @@ def load(environment: Mapping[str, str] | None = None, env_file: Path = Path(".e
         drain_wait_s=_drain_wait(values),
         seller=read_seller(values),
         network_lookup=read_network_lookup(values),
+        carrier_proxy=_carrier_proxy(values),
     )
 
 
@@ -208,6 +211,18 @@ def _simulator_port(values: Mapping[str, str], web_port: int, database_url: str 
 def _metrics_port(values: Mapping[str, str], web_port: int) -> int | None:
     name = PREFIX + "WORKER_METRICS_PORT"
     return _port(name, values[name], web_port) if name in values else None
+
+
+def _carrier_proxy(values: Mapping[str, str]) -> str | None:
+    """Read the proxy for carriers. An error never repeats the URL, which may hold a password."""
+    name = PREFIX + "CARRIER_PROXY"
+    if name not in values:
+        return None
+    parts = urls.parse(values[name])
+    has_more = parts is not None and (parts.path not in {"", "/"} or bool(parts.query or parts.fragment))
+    if parts is None or parts.scheme not in {"http", "https"} or not urls.is_host(parts.host) or has_more:
+        raise OperatorError(f"{name} is no address of a proxy: write it as http://user:password@host:3128.")
+    return values[name]
 
 
 def _smtp(values: Mapping[str, str], public_url: str) -> Smtp | None:

@@ -1,15 +1,29 @@
 """Carriers and their settings."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Final
 
 import asyncpg
+import msgspec
 
 from tumira.delivery.carrier_url import CarrierSettings
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAccess:
+    """How a carrier over HTTP is reached; `profile_text` is that of a profile of the operator's own."""
+
+    profile: str
+    profile_text: str | None
+    url: str
+    options: Mapping[str, str]
+    secrets: Mapping[str, str] = field(repr=False)
+    # The unguessable part of the address that the provider calls.
+    hook_token: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +36,8 @@ class Carrier:
     changed_at: datetime
     # The one that `tumira serve` runs: it takes no message that another carrier can.
     simulator: bool = False
+    # None for a carrier that speaks SMPP.
+    http: HttpAccess | None = None
 
     def covers(self, country: str) -> bool:
         return self.countries is None or country in self.countries
@@ -32,8 +48,10 @@ host, port, tls, system_id, password, bind_mode, binds, window_size, tps, source
 refund, sender_fallback
 """
 _CARRIER: Final = f"""
-SELECT id, name, countries, priority, changed_at, simulator, {_SETTINGS}
+SELECT id, name, countries, priority, changed_at, simulator, {_SETTINGS}, profile, profile_text, url, options,
+       secrets, hook_token
   FROM carriers
+  LEFT JOIN http_carriers ON http_carriers.carrier_id = carriers.id
 """  # noqa: S608 - a constant
 
 SQL_LIST_ACTIVE: Final = Statement(_CARRIER + "WHERE removed_at IS NULL ORDER BY priority, name")
@@ -45,13 +63,22 @@ async def list_active(connection: Connection) -> Sequence[Carrier]:
 
 _FIND: Final = _CARRIER + "WHERE name = %(name)s AND removed_at IS NULL"
 SQL_FIND: Final = Statement(_FIND)
-SQL_LOCK: Final = Statement(_FIND + " FOR NO KEY UPDATE")
+SQL_LOCK: Final = Statement(_FIND + " FOR NO KEY UPDATE OF carriers")
 
 
 async def find(connection: Connection, name: str, *, lock: bool = False) -> Carrier | None:
     """Return a carrier in use; with `lock`, it is locked until the end of the transaction."""
     row = await (SQL_LOCK if lock else SQL_FIND).row(connection, name=name)
     return None if row is None else _carrier(row)
+
+
+# Every active carrier over HTTP; tokens are compared in Python, in constant time.
+SQL_LIST_HOOKED: Final = Statement(_CARRIER + "WHERE removed_at IS NULL AND profile IS NOT NULL")
+
+
+async def list_hooked(connection: Connection) -> Sequence[Carrier]:
+    """Return the carriers that may call us."""
+    return [_carrier(row) for row in await SQL_LIST_HOOKED.rows(connection)]
 
 
 def _carrier(row: asyncpg.Record) -> Carrier:
@@ -63,7 +90,23 @@ def _carrier(row: asyncpg.Record) -> Carrier:
         row["priority"],
         row["changed_at"],
         row["simulator"],
+        None if row["profile"] is None else _http(row),
     )
+
+
+def _http(row: asyncpg.Record) -> HttpAccess:
+    return HttpAccess(
+        row["profile"],
+        row["profile_text"],
+        row["url"],
+        _texts(row["options"]),
+        _texts(row["secrets"]),
+        row["hook_token"],
+    )
+
+
+def _texts(written: str) -> Mapping[str, str]:
+    return msgspec.json.decode(written, type=dict[str, str])
 
 
 def _settings(row: asyncpg.Record) -> CarrierSettings:
@@ -198,8 +241,9 @@ SELECT DISTINCT ON (d.country) d.country, c.source
 
 
 async def list_senders(connection: Connection) -> Mapping[str, str]:
-    """Return the carriers' own sender that messages show, by country."""
-    return {row["country"]: row["source"] for row in await SQL_LIST_SENDERS.rows(connection)}
+    """Return the carriers' own sender that messages show, by country; none where the provider chooses."""
+    rows = await SQL_LIST_SENDERS.rows(connection)
+    return {row["country"]: row["source"] for row in rows if row["source"]}
 
 
 # A worker that holds a lease may still submit what it claimed before the carrier was removed.

@@ -60,7 +60,10 @@ async def find_segments(
 
 
 class Doubt(Struct, frozen=True):
-    """A submission that ended in doubt: the carrier ids may be unknown."""
+    """A submission that ended in doubt: the carrier ids may be unknown.
+
+    `segments` is 0 at a carrier over HTTP, which gets messages whole.
+    """
 
     recipient: str
     message_id: MessageId
@@ -82,7 +85,9 @@ SELECT wanted.recipient, doubt.message_id, doubt.claimed_at,
            AND resend.message_id BETWEEN %(low)s AND %(high)s
            AND resend.kind = 'resend'
            AND resend.at < doubt.at) AS attempt,
-       message.segments, message.status
+       CASE WHEN EXISTS (SELECT FROM http_carriers WHERE http_carriers.carrier_id = %(carrier_id)s)
+            THEN 0 ELSE message.segments END AS segments,
+       message.status
   FROM unnest(%(recipients)s::text[]) AS wanted (recipient)
  CROSS JOIN LATERAL (
        SELECT message_id, at, coalesce(claimed_at, at) AS claimed_at
@@ -247,6 +252,24 @@ async def list_to_numbers(
 
 def _unmatched(row: asyncpg.Record) -> UnmatchedReceipt:
     return UnmatchedReceipt(row[0], row[1], Receipt(*row[2:7]), row[7])
+
+
+SQL_LIST_STATES: Final = Statement("""
+SELECT state
+  FROM unmatched_receipts
+ WHERE carrier_id = %(carrier_id)s
+   AND carrier_ref = %(carrier_ref)s
+ ORDER BY id DESC
+ LIMIT %(count_max)s
+""")
+
+
+async def list_states(connection: Connection, carrier_id: int, carrier_ref: str) -> Sequence[str]:
+    """Return what receipts say of a message that is none of ours, the newest first."""
+    rows = await SQL_LIST_STATES.rows(
+        connection, carrier_id=carrier_id, carrier_ref=carrier_ref, count_max=TO_NUMBER_MAX
+    )
+    return [row["state"] for row in rows]
 
 
 # Without waiting: the holder of a locked one settles its message, and may wait for us.

@@ -88,13 +88,19 @@ SQL_LIST_DUE: Final = Statement("""
 SELECT message_id, in_doubt, carrier_id
   FROM retries
  WHERE due_at <= statement_timestamp()
+   -- The worker at such a carrier asks about these.
+   AND NOT (retries.in_doubt
+            AND retries.message_id >= %(fresh)s
+            AND retries.carrier_id IN (
+                SELECT id FROM carriers WHERE in_doubt = 'look' AND removed_at IS NULL))
  ORDER BY due_at
  LIMIT %(count_max)s
 """)
 
 
-async def list_due(connection: Connection, count_max: int) -> Sequence[DueRetry]:
-    return [DueRetry(*row) for row in await SQL_LIST_DUE.rows(connection, count_max=count_max)]
+async def list_due(connection: Connection, fresh: UUID, count_max: int) -> Sequence[DueRetry]:
+    """Return retries that are due; a doubt that a carrier can be asked about only if older than `fresh`."""
+    return [DueRetry(*row) for row in await SQL_LIST_DUE.rows(connection, fresh=fresh, count_max=count_max)]
 
 
 SQL_CLAIM_DUE: Final = Statement("""

@@ -144,6 +144,18 @@ SELECT '0x' || left(encode(sha256(key_sha256 || convert_to('skipped', 'UTF8')), 
 """)
 
 
+# A provider takes a number that it has seen for a repetition, and sends nothing. A backup of an older version
+# has no such numbers.
+SQL_SKIP_NUMBERS: Final = Statement("""
+SELECT setval(oid::regclass, (coalesce(pg_sequence_last_value(oid), 0) + %(numbers)s) % 2147483647 + 1)
+  FROM pg_class
+ WHERE relkind = 'S'
+   AND relname = 'submission_sequence'
+   AND relnamespace = current_schema()::regnamespace
+""")
+NUMBERS_LEFT_FREE: Final = 100_000_000
+
+
 GROUP_MAX: Final = 500
 UPLOAD_PROBLEM: Final = (
     "The service was restored from a backup while this file was being sent. Some of the messages that are "
@@ -293,6 +305,7 @@ async def _calm(connection: Connection, moment: datetime, options: RestoreOption
     await connection.execute(SQL_PARK.text, detail, timeout=LONG_S)
     await SQL_SIGN_OUT.rows(connection)
     await SQL_SKIP_PLACES.rows(connection, account_id=SYSTEM, places=PLACES_LEFT_FREE)
+    await SQL_SKIP_NUMBERS.rows(connection, numbers=NUMBERS_LEFT_FREE)
     found = Restored(
         moment,
         held=await SQL_COUNT_PARKED.value(connection),

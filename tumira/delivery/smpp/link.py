@@ -5,16 +5,20 @@ Receipts go straight to the recorder, with the session on which they are acknowl
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
+from uuid import UUID
 
 import structlog
 
 from tumira.core import metrics
 from tumira.core.backoff import reconnect_wait_s
+from tumira.delivery import responses
+from tumira.delivery.link import NO_REFERENCES, LinkListener, References
 from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.recorder import Recorder
 from tumira.delivery.replies.parts import ReplyPart
+from tumira.delivery.responses import Action
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.smpp.pdu import Command
 from tumira.delivery.smpp.session import (
@@ -24,6 +28,10 @@ from tumira.delivery.smpp.session import (
     connect,
 )
 from tumira.delivery.store.carriers import Carrier
+from tumira.delivery.store.queue import ClaimedMessage, PastAttempts
+from tumira.delivery.store.references import SubmissionReference
+from tumira.delivery.submission import Submission, SubmissionWriter
+from tumira.postgres.connection import Connection
 
 STABLE_S: Final = 60.0
 # A carrier that does not let us in is not hammered: accounts get locked.
@@ -32,17 +40,21 @@ REFUSED_BIND_FAILURES: Final = 4
 _log: Final = structlog.get_logger()
 
 
-class Bind(SessionListener):
-    """The connection to a carrier, in one session or in a transmitter and receiver pair.
+class SmppLink(SessionListener):
+    """The link to a carrier over SMPP, in one session or in a transmitter and receiver pair."""
 
-    A subclass handles the responses.
-    """
+    is_on_trial = False
 
-    def __init__(self, carrier: Carrier, number: int, recorder: Recorder, timing: SmppTimeouts) -> None:
-        self.carrier = carrier
+    def __init__(
+        self, carrier: Carrier, number: int, recorder: Recorder, timing: SmppTimeouts, listener: LinkListener
+    ) -> None:
         self.name = f"{carrier.name}/{number}"
-        # Why it is not bound, once that is known.
         self.problem: str | None = None
+        self.response_s = timing.response_s
+        self.quiet_s = timing.quiet_s
+        self._carrier = carrier
+        self._listener = listener
+        self._writer = SubmissionWriter(carrier.settings.source)
         self._recorder = recorder
         self._timing = timing
         # The session that submits, and for a pair also the one that receives.
@@ -55,26 +67,39 @@ class Bind(SessionListener):
         self._task = asyncio.create_task(self._run())
 
     @property
-    def is_bound(self) -> bool:
+    def is_up(self) -> bool:
         return self._session is not None
 
     @property
-    def usable(self) -> SmppSession | None:
-        """The session to submit on; None while not bound, and once closing."""
-        return None if self._leaving else self._session
+    def is_usable(self) -> bool:
+        return self._session is not None and not self._leaving
 
     @property
     def outstanding(self) -> int:
         return self._session.outstanding if self._session is not None else 0
 
-    def rebind(self, problem: str) -> None:
+    async def register(
+        self, connection: Connection, claimed: Sequence[ClaimedMessage], past: Mapping[UUID, PastAttempts]
+    ) -> References:
+        """Store nothing: the carrier names each segment in its response."""
+        del connection, claimed, past
+        return NO_REFERENCES
+
+    def prepare(
+        self, claimed: ClaimedMessage, past: PastAttempts | None, reference: SubmissionReference | None
+    ) -> Submission:
+        del reference
+        return self._writer.prepare(claimed, past)
+
+    def submit(self, tag: object, submission: Submission, number: int, left_s: int) -> None:
+        assert self._session is not None
+        self._session.submit(tag, self._writer.body(submission, number, left_s))
+
+    def reset(self, problem: str) -> None:
         """Drop the session because of what the carrier answered, and bind again."""
         if self._session is not None:
             self.problem = problem
             self._session.abort()
-
-    def bound(self) -> None:
-        """Continue with a new session."""
 
     def drop(self) -> None:
         """Stop at once: another worker has the lease."""
@@ -108,7 +133,7 @@ class Bind(SessionListener):
             self._tried("bound")
             if self._failures:
                 _log.info("bound again", bind=self.name)
-            self.bound()
+            self._listener.linked()
             await self._ended.wait()
             self._failures = 1 if self._loop.time() - began > STABLE_S else self._failures + 1
 
@@ -129,11 +154,11 @@ class Bind(SessionListener):
                 _log.error("bind failed", bind=self.name, exc_info=error)
 
     def _tried(self, result: str) -> None:
-        metrics.BINDS_TRIED.labels(self.carrier.name, result).inc()
+        metrics.BINDS_TRIED.labels(self._carrier.name, result).inc()
 
     async def _connect(self) -> None:
         """Bind; when one half of a pair ends while the other is being bound, both end."""
-        settings = self.carrier.settings
+        settings = self._carrier.settings
         if settings.bind_mode != "pair":
             self._session = await connect(settings, Command.BIND_TRANSCEIVER, self, timing=self._timing)
             return
@@ -152,6 +177,17 @@ class Bind(SessionListener):
 
     # Called by the sessions.
 
+    def answered(self, tag: object, status: int, carrier_ref: str) -> None:
+        rule = responses.judge(status)
+        detail = "" if rule.action is Action.TAKEN else responses.name(status)
+        self._listener.answered(tag, rule, detail, carrier_ref)
+
+    def unanswered(self, tag: object) -> None:
+        self._listener.unanswered(tag)
+
+    def settled(self) -> None:
+        self._listener.settled()
+
     def received(self, receipt: Receipt, token: object) -> None:
         assert self._session is not None
         self.record_receipt(receipt, self._session, token)
@@ -168,6 +204,7 @@ class Bind(SessionListener):
             # The refusal that made us rebind says more than that the session was dropped.
             self.problem = self.problem or problem
             _log.warning("bind ended", bind=self.name, problem=problem, in_doubt=len(unanswered))
+        self._listener.ended(unanswered, problem)
         self._ended.set()
 
     def record_receipt(self, receipt: Receipt, session: SmppSession, token: object) -> None:
@@ -184,18 +221,18 @@ class Bind(SessionListener):
 
 
 class _ReceiverListener(SessionListener):
-    def __init__(self, bind: Bind) -> None:
-        self._bind = bind
+    def __init__(self, link: SmppLink) -> None:
+        self._link = link
         self.session: SmppSession | None = None
 
     def received(self, receipt: Receipt, token: object) -> None:
         assert self.session is not None
-        self._bind.record_receipt(receipt, self.session, token)
+        self._link.record_receipt(receipt, self.session, token)
 
     def replied(self, part: ReplyPart, token: object) -> None:
         assert self.session is not None
-        self._bind.record_reply(part, self.session, token)
+        self._link.record_reply(part, self.session, token)
 
     def ended(self, unanswered: Sequence[object], problem: str) -> None:
         del unanswered, problem
-        self._bind.receiver_ended()
+        self._link.receiver_ended()
