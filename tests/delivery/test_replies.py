@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import asyncpg
 import pytest
+from msgspec import structs
 
 from tests.support.delivery.settling import World
 from tumira.accounts.store import SYSTEM
@@ -90,6 +91,23 @@ async def test_a_reply_finds_the_account_that_wrote_last(world: World) -> None:
     (told,) = await world.rows("SELECT type, data FROM events WHERE account_id = $1", other.id)
     # The event names the reply: its text and number are erased with the reply.
     assert list(json.loads(told["data"])) == ["reply_id"]
+
+
+async def test_a_reply_goes_to_the_account_whose_sender_was_answered(world: World) -> None:
+    await hand_over(world)
+    other = await world.engine.open_account()
+    await world.engine.send(other, [NUMBER], TEXT)
+    (claimed,) = await world.claim()
+    await world.settle(world.taken(claimed))
+    await world.rows(
+        "UPDATE parts SET sender = CASE WHEN message_id = $1 THEN 'Moyo Stores' ELSE '+33123' END", claimed.id
+    )
+    for destination in ("33123", "MOYO STORES", "27821230099"):
+        one = structs.replace(part("Yes"), destination=destination)
+        await deliver(world, one)
+    # A number that we do not know is one that a network put in place of ours.
+    found = {row["destination"]: row["account_id"] for row in await handled(world)}
+    assert found == {"33123": world.caller.id, "MOYO STORES": other.id, "27821230099": other.id}
 
 
 async def test_a_reply_that_answers_nothing_is_kept_for_the_operator(world: World) -> None:

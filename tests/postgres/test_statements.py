@@ -32,6 +32,7 @@ from tumira.postgres import partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS, PLANNED_ONCE
 from tumira.postgres.statement import Statement
+from tumira.replies import opt_outs
 from tumira.sending import batch_messages, batches, daily_totals, insert, lookups, recipients
 from tumira.sending import search as search_batches
 from tumira.topups import lists as top_up_lists
@@ -453,6 +454,27 @@ async def test_kept_receipts_are_found_by_carrier_and_number_however_many_there_
         # Found by what is due, and then updated by their keys.
         assert round(rows_read(taken, "unmatched_receipts")) == 2 * (200 + 20), when
         assert "Seq Scan" not in {kind for name, kind in scans(taken) if name != "carriers"}, when
+
+
+async def test_opt_outs_are_found_by_their_key_however_many_there_are(connection: Connection) -> None:
+    await connection.execute("""
+        INSERT INTO accounts (id, phone, name, business) VALUES (gen_random_uuid(), '1', '', '');
+        INSERT INTO opt_outs (account_id, number, source)
+        SELECT id, '+2637712' || lpad(n::text, 5, '0'), 'page'
+          FROM accounts, generate_series(1, 50000) AS n
+         WHERE phone = '1';
+    """)
+    (account_id,) = await connection.fetchrow("SELECT id FROM accounts WHERE phone = '1'") or ()
+    await set_all(connection, PLANNED_ONCE)
+    numbers = [f"+2637712{place:05}" for place in range(49_500, 50_500)]
+    for when in ("never analysed", "analysed"):
+        if when == "analysed":
+            await connection.execute("VACUUM ANALYZE opt_outs")
+        values: Values = {"account_ids": [account_id] * 1000, "numbers": numbers}
+        found = await generic_plan(connection, opt_outs.SQL_FIND, values)
+        # The average of the look-ups is rounded.
+        assert 490 < rows_read(found, "opt_outs") < 510, when
+        assert "Seq Scan" not in {kind for _, kind in scans(found)}, when
 
 
 async def test_a_claim_walks_through_messages_and_batches_in_the_order_of_their_keys(

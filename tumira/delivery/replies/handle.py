@@ -68,7 +68,7 @@ async def _handle(connection: Connection, waiting: WaitingReply) -> Reply | None
     carrier = await store.get_carrier(connection, waiting.carrier_id)
     home = carrier.countries[0] if carrier.countries and len(carrier.countries) == 1 else None
     number = complete(await get_tariff(connection), waiting.number, home)
-    account_id, message_id = await _match(connection, waiting.carrier_id, number, now)
+    account_id, message_id = await _match(connection, waiting, number, now)
     received_at = max(one.received_at for one in parts.values())
     reply = Reply(
         id=ReplyId(new_id(int(received_at.timestamp() * 1000))),
@@ -99,14 +99,16 @@ def _is_ready(parts: Mapping[int, StoredPart], waiting: WaitingReply, now: datet
 
 
 async def _match(
-    connection: Connection, carrier_id: int, number: str, now: datetime
+    connection: Connection, waiting: WaitingReply, number: str, now: datetime
 ) -> tuple[AccountId | None, MessageId | None]:
-    """Return the account that last wrote to a number through this carrier, and its message."""
+    """Return the account that last wrote to a number through this carrier and sender, and its message."""
     since = first_id(int((now - ANSWERED_WITHIN).timestamp() * 1000))
     sent = await recipients.list_sent(connection, number, (since, HIGHEST), CANDIDATES_MAX)
     # Codes and notices of the gateway itself are nobody's messages.
     owners = {one.id: one.account_id for one in sent if one.account_id != accounts.SYSTEM}
-    found = await store.find_last_handed_over(connection, carrier_id, list(owners)) if owners else None
+    if not owners:
+        return None, None
+    found = await store.find_answered(connection, waiting.carrier_id, waiting.destination, list(owners))
     if found is None:
         return None, None
     return owners[MessageId(found)], MessageId(found)

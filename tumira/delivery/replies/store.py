@@ -216,20 +216,25 @@ async def list_carrier_names(connection: Connection) -> Mapping[int, str]:
     return {row["id"]: row["name"] for row in await SQL_LIST_CARRIERS.rows(connection)}
 
 
-SQL_LAST_HANDED_OVER: Final = Statement("""
+# A message under the number or name that was answered comes first. Networks put numbers of their own in place
+# of a sender, so the latest of the others is the next best.
+SQL_FIND_ANSWERED: Final = Statement("""
 SELECT message_id
   FROM parts
  WHERE message_id = ANY(%(ids)s::uuid[])
    AND message_id BETWEEN %(low)s AND %(high)s
    AND carrier_id = %(carrier_id)s
- ORDER BY submitted_at DESC, message_id DESC
+ ORDER BY coalesce(lower(ltrim(sender, '+')) = lower(ltrim(%(destination)s, '+')), false) DESC,
+          submitted_at DESC, message_id DESC
  LIMIT 1
 """)
 
 
-async def find_last_handed_over(connection: Connection, carrier_id: int, ids: Sequence[UUID]) -> UUID | None:
-    """Return the message that this carrier took last."""
-    found: UUID | None = await SQL_LAST_HANDED_OVER.value(
-        connection, carrier_id=carrier_id, ids=ids, low=min(ids), high=max(ids)
+async def find_answered(
+    connection: Connection, carrier_id: int, destination: str, ids: Sequence[UUID]
+) -> UUID | None:
+    """Return the message that this carrier took last under this sender, or else the last that it took."""
+    found: UUID | None = await SQL_FIND_ANSWERED.value(
+        connection, carrier_id=carrier_id, destination=destination, ids=ids, low=min(ids), high=max(ids)
     )
     return found
