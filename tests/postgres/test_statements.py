@@ -464,7 +464,7 @@ async def test_opt_outs_are_found_by_their_key_however_many_there_are(connection
           FROM accounts, generate_series(1, 50000) AS n
          WHERE phone = '1';
     """)
-    (account_id,) = await connection.fetchrow("SELECT id FROM accounts WHERE phone = '1'") or ()
+    account_id = await connection.fetchval("SELECT id FROM accounts WHERE phone = '1'")
     await set_all(connection, PLANNED_ONCE)
     numbers = [f"+2637712{place:05}" for place in range(49_500, 50_500)]
     for when in ("never analysed", "analysed"):
