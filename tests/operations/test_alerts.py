@@ -142,7 +142,7 @@ TROUBLE: Final[Mapping[str, Series]] = {
     "TumiraAuditBroken": {web("tumira_audit_broken_checks"): "0x110 1x40"},
     "TumiraAuditOld": {web("tumira_audit_age_seconds"): "130000+60x150"},
     "TumiraLedgerBroken": {web("tumira_ledgers_broken"): "0x110 1x40"},
-    "TumiraRouteLosesMoney": {web("tumira_losing_routes"): "0x110 1x40"},
+    "TumiraRouteLosesMoney": {web("tumira_losing_routes"): "0x100 1x50"},
     "TumiraTopUpInDoubt": {web("tumira_top_ups", 'state="doubt"'): "1x150"},
     "TumiraTopUpReversed": {web("tumira_top_ups", 'state="reversed"'): "3x110 4x40"},
     "TumiraTopUpPaidLate": {web("tumira_top_ups", 'state="paid_late"'): "1x150"},

@@ -40,6 +40,7 @@ from tumira.core.ids import UploadId, new_id
 from tumira.core.settings import Encryption, Smtp
 from tumira.core.settings.payments import Payments, read_payments
 from tumira.delivery.manage_carriers import add_carrier, add_http_carrier, new_access
+from tumira.delivery.routes.manage import add_route
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.supervisor import CarrierTerms
 from tumira.events import NewEvent, record_events
@@ -237,6 +238,9 @@ async def work(world: World, port: int, provider: CarrierServer, smtp: Smtp, pay
         # It serves no country, because another one does, and tells the credit left.
         access = new_access(provider.profile, provider.url, provider.settings, provider.secrets)
         await world.run(add_http_carrier, "two", access, None, 200)
+        await world.run(
+            add_route, country="ZA", network=None, carrier="one", priority=1, cost=Decimal(1), currency="USD"
+        )
         await world.send(REFUSED, TRIED_AGAIN, LOST_ONCE)
         await world.sql(
             "INSERT INTO unmatched_receipts (carrier_id, recipient, state, receipt, received_at, next_try_at)"
