@@ -72,7 +72,8 @@ class Engine:
     ) -> None:
         """Add a carrier that is reached at the stand-in of a provider."""
         given = {"tps": "0", "doubt_wait": "1", **{key: str(value) for key, value in options.items()}}
-        access = new_access(provider.profile, provider.url, {**provider.settings, **given}, provider.secrets)
+        settings = {**provider.settings, **given}
+        access = new_access(provider.profile, provider.url, settings, provider.secrets, provider.profile_text)
         await add_http_carrier(self.database, name, access, countries, priority)
 
     def start_worker(

@@ -97,8 +97,8 @@ class HttpFollower:
     async def _ask(self, question: DueQuestion) -> None:
         is_over = question.status is None or (is_final(question.status) and question.status != "unconfirmed")
         reports: Sequence[CarrierReport] = ()
-        # Without an answer there is nothing to ask for, or the message is a doubt.
-        if not is_over and question.carrier_ref is not None:
+        # A report can come before the answer is recorded: then the message is known by our reference alone.
+        if not is_over and (question.carrier_ref is not None or self._http.looks_by_reference):
             looked = await self._look(question.carrier_ref, question.reference)
             reports = () if isinstance(looked, LookFailure) else looked
         if reports:
