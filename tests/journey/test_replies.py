@@ -1,6 +1,7 @@
 """Replies and opt-outs over SMPP, from the phone to the account and back to the next send."""
 
 import asyncio
+import json
 import struct
 from collections.abc import Sequence
 from typing import Any, Final
@@ -8,11 +9,17 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
+from tests.support.carriers.bulksms import BulkSmsServer
+from tests.support.carriers.server import run_carrier
 from tests.support.delivery.engine import WAIT_S, Engine, numbers
 from tests.support.delivery.peers.smsc import digits, run_foreign_smsc
 from tests.support.delivery.smpp_peer import Carrier, Line, pdu
+from tests.support.processes.service import run_web
+from tests.support.webhooks.receivers import answer, run_receiver
+from tumira.core.ids import MESSAGE, write_id
 from tumira.delivery.smpp.session import SmppSession
 from tumira.simulator.smsc import run_smsc
+from tumira.webhooks.manage import add_endpoint
 
 NUMBER: Final = numbers(1)[0]
 TEXT: Final = "Your parcel 1042 is ready at our counter."
@@ -212,3 +219,33 @@ async def test_a_death_between_storing_and_acknowledging_leaves_one_reply(
     (found,) = await replies_of(engine, 1)
     assert (found["text"], found["account_id"]) == ("STOP", None)
     assert len(await engine.rows("SELECT FROM reply_parts")) == 1
+
+
+async def test_a_reply_over_http_reaches_the_webhook_and_stops_further_messages(engine: Engine) -> None:
+    with run_carrier(BulkSmsServer()) as bulksms, run_web(engine.url) as web:
+        async with run_receiver(answer(200)) as receiver:
+            await engine.add_http_carrier("bulk", bulksms)
+            engine.start_worker(public_url=web.base)
+            (row,) = await engine.rows("SELECT hook_token FROM http_carriers")
+            bulksms.callback_url = f"{web.base}/hooks/carriers/{row['hook_token']}"
+            caller = await engine.open_account()
+            types = ["reply.received", "recipient.opted_out"]
+            await add_endpoint(engine.database, caller.id, receiver.url, types, "", allow_private=True)
+            await engine.send(caller, [NUMBER], TEXT)
+            await engine.until_status(NUMBER, "delivered")
+            # The provider did not get our answer to the first, and calls again with the same id.
+            for _ in range(2):
+                assert bulksms.tell_reply(NUMBER, "32100", "Stop, asseblief.") == 200
+            await receiver.wait(requests=2)
+    told = {one["type"]: one["data"] for one in (json.loads(request.body) for request in receiver.requests)}
+    assert set(told) == set(types)
+    (found,) = await replies_of(engine, 1)
+    assert told["reply.received"] == told["recipient.opted_out"]
+    assert {name: told["reply.received"][name] for name in ("from", "to", "text", "complete")} == {
+        "from": NUMBER,
+        "to": "32100",
+        "text": "Stop, asseblief.",
+        "complete": True,
+    }
+    assert told["reply.received"]["message_id"] == write_id(MESSAGE, found["message_id"])
+    assert rejected(await engine.send(caller, [NUMBER], TEXT)) == [(NUMBER, "RECIPIENT_OPTED_OUT")]

@@ -82,6 +82,7 @@ SQL_LIST: Final = Statement(
     + f"""
  WHERE account_id = %(account_id)s
    AND id < %(before)s
+   AND id >= %(since)s
    AND {_HOLDS}
  ORDER BY id DESC
  LIMIT %(count_max)s
@@ -94,6 +95,7 @@ SQL_LIST_OF_NUMBER: Final = Statement(
  WHERE number = %(number)s
    AND account_id = %(account_id)s
    AND id < %(before)s
+   AND id >= %(since)s
    AND {_HOLDS}
  ORDER BY id DESC
  LIMIT %(count_max)s
@@ -107,11 +109,18 @@ async def list_of_account(
     count_max: int,
     *,
     before: UUID = HIGHEST,
+    since: UUID = LOWEST,
     text: str = "",
     number: str | None = None,
 ) -> Sequence[Reply]:
     """Return the replies to an account, newest first: those that hold a text, and those from a number."""
-    asked = {"account_id": account_id, "before": before, "text": text, "count_max": count_max}
+    asked = {
+        "account_id": account_id,
+        "before": before,
+        "since": since,
+        "text": text,
+        "count_max": count_max,
+    }
     if number is None:
         rows = await SQL_LIST.rows(connection, **asked)
     else:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.core.days import local_day
-from tumira.core.ids import MESSAGE, REPLY, made_at_ms, write_id
+from tumira.core.ids import MESSAGE, REPLY, first_id, made_at_ms, write_id
 from tumira.core.translation import _, mark, ngettext
 from tumira.dashboard.downloads import ROWS_MAX, Row, download_list
 from tumira.dashboard.session import CustomerSession, Services, private
@@ -64,6 +64,7 @@ SOURCES: Final = {
     OptOutSource.IMPORT: mark("imported"),
 }
 _NOT_A_NUMBER: Final = mark("Enter a full number, for example 0771200001 or +263 77 120 0001.")
+_A_DAY: Final = timedelta(days=1)
 # Above all times that can be in the list.
 _LATEST: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
@@ -134,9 +135,11 @@ async def show_replies(session: CustomerSession) -> Response:
 async def _list(
     session: CustomerSession, number: str | None, text: str, before: UUID, count_max: int
 ) -> Sequence[Reply]:
+    # Older replies have no text to look for.
+    since = first_id(int((datetime.now(UTC) - TEXT_KEPT - _A_DAY).timestamp() * 1000)) if text else LOWEST
     async with session.database.connection() as connection:
         return await replies.list_of_account(
-            connection, session.account_id, count_max, before=before, text=text, number=number
+            connection, session.account_id, count_max, before=before, since=since, text=text, number=number
         )
 
 
