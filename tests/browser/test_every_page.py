@@ -105,6 +105,7 @@ DASHBOARD: Final = (
     "/dashboard/ledger/{entry}/receipt",
     "/dashboard/settings",
     "/dashboard/settings/changes",
+    "/dashboard/settings/passcodes",
     "/dashboard/settings/second-factor",
     "/dashboard/settings/refusals/{digest}",
 )

@@ -24,8 +24,10 @@ from tests.support.sending.batchers import (
 )
 from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import Scope
+from tumira.accounts.passcode_limits import PasscodeLimits
 from tumira.core.errors import InsufficientBalance, RateLimited, ServiceUnavailable
 from tumira.core.ids import KEY, write_id
+from tumira.identity.manage_accounts import set_passcode_limits
 from tumira.identity.manage_keys import create_key
 from tumira.postgres.statement import Statement
 from tumira.sending import insert, lookups
@@ -201,6 +203,34 @@ async def test_without_the_lock_more_calls_than_places_get_through(database_url:
         assert outcome[Admitted.__name__] > 60
 
 
+async def race_for_passcodes(batchers: Batchers, url: str) -> tuple[int, int]:
+    """Let calls send more passcodes than the guard allows; return those to one number, and to its range."""
+    caller = await new_caller(url, rate=10_000)
+    limits = PasscodeLimits(is_on=True, number=7, number_day=9, range=20)
+    await set_passcode_limits(batchers.database, caller.id, lambda _: limits)
+    numbers = ["+263771200001", *(f"+2637712{number:05}" for number in range(2, 32))]
+    calls = [send_call(caller, [numbers[0]]) for _ in range(16)]
+    await decide_all(batchers, calls)
+    await decide_all(batchers, [send_call(caller, [number]) for number in numbers])
+    async with batchers.database.connection() as connection:
+        sent = await connection.fetch("SELECT recipient FROM messages WHERE account_id = $1", caller.id)
+    return sum(row["recipient"] == numbers[0] for row in sent), len(sent)
+
+
+async def test_no_more_passcodes_pass_than_the_limits_over_all_gates(database_url: str) -> None:
+    async with open_batchers(database_url, BATCHERS) as batchers:
+        assert await race_for_passcodes(batchers, database_url) == (7, 20)
+        assert await broken_promises(batchers.database) == []
+
+
+@pytest.mark.usefixtures("without_lock")
+async def test_without_the_lock_more_passcodes_pass(database_url: str) -> None:
+    async with open_batchers(database_url, BATCHERS) as batchers:
+        to_one, to_all = await race_for_passcodes(batchers, database_url)
+        assert to_one > 7
+        assert to_all > 20
+
+
 async def lock_and_read_late(url: str, statement: Statement) -> tuple[int, int]:
     """Accept a send after the statement has begun and before it locks the account.
 
@@ -220,7 +250,14 @@ async def lock_and_read_late(url: str, statement: Statement) -> tuple[int, int]:
         ids = [caller.id]
         reading = asyncio.create_task(
             late.rows(
-                reader, caller_ids=ids, key_ids=[None], idempotency_keys=["changed-late"], account_ids=ids
+                reader,
+                caller_ids=ids,
+                key_ids=[None],
+                idempotency_keys=["changed-late"],
+                account_ids=ids,
+                ported=[],
+                range_account_ids=[],
+                range_prefixes=[],
             )
         )
         deadline = time.monotonic() + PATIENCE_S

@@ -58,6 +58,21 @@ def test_every_command_takes_json_and_says_what_it_does() -> None:
         assert command.help, command.name
 
 
+def test_lifetimes_and_the_passcode_guard_are_shown_and_set(beside: QuickCli) -> None:
+    account_id = create(beside, "--rate", "6000")["account_id"]
+    assert beside.json("account", "lifetimes", account_id) == {"passcode_minutes": 10, "message_hours": 24}
+    set_ = beside.json("account", "lifetimes", account_id, "--passcodes", "5")
+    assert set_ == {"passcode_minutes": 5, "message_hours": 24}
+    beside.json("account", "guard", account_id, "--on")
+    defaults = {"number_10_minutes": 20, "number_day": 50, "range_10_minutes": 600}
+    assert beside.json("account", "guard", account_id) == {"guard": "on", **defaults}
+    words = ("--number", "3", "--number-day", "4", "--range", "5", "--off")
+    tight = {"number_10_minutes": 3, "number_day": 4, "range_10_minutes": 5}
+    assert beside.json("account", "guard", account_id, *words) == {"guard": "off", **tight}
+    back = ("--number", "default", "--number-day", "default", "--range", "default")
+    assert beside.json("account", "guard", account_id, *back) == {"guard": "off", **defaults}
+
+
 def test_an_account_is_opened_listed_and_shown(cli: QuickCli) -> None:
     assert cli.json("account", "list") == []
     assert "tumira account create" in cli.text("account", "list")

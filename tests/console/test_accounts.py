@@ -358,3 +358,21 @@ def test_the_second_factor_of_an_owner_who_lost_it_is_dropped(service: Service, 
     assert "Turn off second factor" not in admin.get(one).text
     assert changes_of(service, row["id"]) == [(ACTOR, "second factor turned off", form["factor_note"])]
     assert "second factor turned off" in words(person.browser.get("/dashboard/settings/changes").text).lower()
+
+
+def test_an_operator_sets_lifetimes_and_switches_the_guard_off(service: Service, admin: httpx.Client) -> None:
+    caller = service.open_account()
+    fields = {"passcode_minutes": "5", "message_hours": "12", "guard": "on", "messages_note": NOTE}
+    assert goes_to(admin.post(path(caller, "/messages"), data=fields)) == path(caller) + "?done=messages"
+    page = words(admin.get(path(caller)).text)
+    assert "passcodes 5 min, others 12 h" in page
+    assert "20 to a number in 10 min, 50 in a day; 60 to a range in 10 min" in page
+    assert [what for _, what, _, _ in owner_sees(service, caller)[-2:]] == [
+        "lifetimes changed",
+        "passcode limits changed",
+    ]
+    admin.post(path(caller, "/messages"), data={**fields, "guard": "off"})
+    (row,) = service.sql("SELECT * FROM accounts WHERE id = $1", caller.id)
+    assert (row["passcode_lifetime_s"], row["message_lifetime_s"], row["code_guard"]) == (300, 43_200, False)
+    for wrong in ({"passcode_minutes": "61"}, {"message_hours": "0"}, {"guard": "perhaps"}):
+        assert admin.post(path(caller, "/messages"), data=fields | wrong).status_code == 422

@@ -118,6 +118,7 @@ def test_what_cannot_be_saved_is_said_beside_its_field_and_stays_written(person:
         ("profile", {"name": "", "business": "!!!"}),
         ("email", {"email": "nobody@nowhere"}),
         ("limits", {"call_limit": "1e3", "daily_limit": "-5"}),
+        ("lifetimes", {"passcode_minutes": "1", "message_hours": "49"}),
         ("limits", {"call_limit": "12345678901", "daily_limit": "5,00"}),
         ("notice", {"low_balance": "\u0665"}),
     ):
@@ -197,6 +198,15 @@ def test_sessions_are_listed_in_words_and_ended_by_their_owner_alone(
     assert saved(end(person, "others")) == "sessions"
     assert sum(is_signed_in(other) for other in others) == 0
     assert is_signed_in(person.browser)
+
+
+def test_lifetimes_are_those_of_messages_from_then_on(service: Service, person: Person) -> None:
+    page = person.browser.get(SETTINGS)
+    assert (value_of(page, "passcode_minutes"), value_of(page, "message_hours")) == ("10", "24")
+    assert saved(post(person, "lifetimes", passcode_minutes="2", message_hours="48")) == "lifetimes"
+    row = account(service, person)
+    assert (row["passcode_lifetime_s"], row["message_lifetime_s"]) == (120, 172_800)
+    assert "passcodes 2 minutes, other messages 48 hours" in words(person.browser.get(CHANGES).text)
 
 
 def test_limits_hold_for_programs_and_for_the_dashboard_alike(service: Service, person: Person) -> None:

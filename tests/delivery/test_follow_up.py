@@ -21,7 +21,10 @@ from tumira.sending import lifecycle
 COST: Final = Decimal("0.04")
 TOO_LONG: Final = timedelta(hours=25)
 NOT_YET: Final = timedelta(hours=23)
+SOON: Final = timedelta(seconds=10)
 UNCONFIRMED: Final = ("unconfirmed", None, Decimal(0))
+CODE: Final = "Your code is 493817."
+NOTICE: Final = "Your order is ready."
 
 
 async def sent_again(world: World) -> ClaimedMessage:
@@ -38,20 +41,58 @@ def stranger(claimed: ClaimedMessage, reference: str, state: str = "DELIVRD") ->
 
 
 @pytest.mark.parametrize(("well", "reason"), [(["ZW"], "QUEUE_EXPIRED"), ([], "CARRIER_UNAVAILABLE")])
-async def test_what_waited_for_longer_than_a_day_expires_and_is_paid_back(
+async def test_what_waited_past_its_lifetime_expires_and_is_paid_back(
     world: World, well: Sequence[str], reason: str
 ) -> None:
-    await world.send(5)
-    in_flight, in_doubt, sent, put_off = await world.claim(4)
-    await world.settle(world.doubtful(in_doubt), world.taken(sent), world.put_off(put_off))
+    await world.send(4, NOTICE)
+    in_flight, in_doubt, sent = await world.claim(3)
+    (queued,) = await world.rows("SELECT message_id FROM queue")
+    await world.settle(world.doubtful(in_doubt), world.taken(sent))
     assert await world.expire_waiting(NOT_YET, well) == 0
 
-    assert await world.expire_waiting(TOO_LONG, well) == 2
+    assert await world.expire_waiting(TOO_LONG, well) == 1
 
     # What was or is being submitted does not expire.
-    assert await world.engine.statuses() == {"expired": 2, "sending": 2, "sent": 1}
+    assert await world.engine.statuses() == {"expired": 1, "sending": 2, "sent": 1}
     assert await world.status(in_flight.id) == "sending"
-    assert await world.ending(put_off.id) == ("expired", reason, COST)
+    assert await world.ending(queued["message_id"]) == ("expired", reason, COST)
+
+
+@pytest.mark.parametrize(
+    ("body", "lifetime"),
+    [(CODE, timedelta(minutes=10)), (NOTICE, timedelta(hours=24))],
+    ids=["code", "notice"],
+)
+async def test_a_message_is_handed_over_until_a_minute_before_its_end(
+    world: World, body: str, lifetime: timedelta
+) -> None:
+    await world.send(1, body)
+    last_chance = lifetime - lifecycle.HAND_OVER_MIN
+    assert await world.expire_waiting(last_chance - SOON) == 0
+    assert await world.expire_waiting(last_chance + SOON) == 1
+
+
+@pytest.mark.parametrize("body", [CODE, NOTICE], ids=["code", "notice"])
+async def test_a_retry_that_is_due_too_late_expires_and_is_paid_back(world: World, body: str) -> None:
+    claimed = await world.claim_one(body)
+    await world.settle(world.put_off(claimed))
+    await world.resume_due(timedelta(minutes=9, seconds=30))
+    if body == CODE:
+        assert await world.ending(claimed.id) == ("expired", "QUEUE_EXPIRED", COST)
+    else:
+        (row,) = await world.rows("SELECT expires_at FROM queue")
+        assert row["expires_at"] == claimed.expires_at
+
+
+async def test_messages_of_the_version_before_live_for_a_day(world: World) -> None:
+    await world.send()
+    for table in ("batches", "queue"):
+        await world.rows(f"UPDATE {table} SET expires_at = NULL")
+    assert await world.expire_waiting(NOT_YET) == 0
+    (claimed,) = await world.claim()
+    assert claimed.expires_at == claimed.created_at + lifecycle.VALIDITY
+    await world.settle(world.returned(claimed))
+    assert await world.expire_waiting(TOO_LONG) == 1
 
 
 @pytest.mark.parametrize("where", ["retries", "another turn", "nowhere else"])
@@ -72,7 +113,7 @@ async def test_what_moved_since_it_was_found_too_old_leaves_its_new_place(world:
 
 
 async def test_a_long_queue_expires_in_groups(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "VALIDITY", timedelta())
+    monkeypatch.setattr(lifecycle, "HAND_OVER_MIN", TOO_LONG)
     monkeypatch.setattr(follow_up, "GROUP_MAX", 2)
     await world.send(5)
     task = next(one for one in MAINTENANCE_TASKS if one.name == "expire waiting messages")
@@ -83,11 +124,11 @@ async def test_a_long_queue_expires_in_groups(world: World, monkeypatch: pytest.
 
 async def test_what_is_in_doubt_keeps_nothing_from_expiring(world: World) -> None:
     await world.send(4)
-    *doubts, retried = await world.claim(4)
-    await world.settle(*(world.doubtful(one) for one in doubts), world.put_off(retried))
+    *doubts, returned = await world.claim(4)
+    await world.settle(*(world.doubtful(one) for one in doubts), world.returned(returned))
     async with world.engine.database.connection() as connection:
         found = await follow_up.list_expired(connection, datetime.now(UTC) + TOO_LONG, 1)
-    assert list(found) == [retried.id]
+    assert list(found) == [returned.id]
 
 
 async def test_a_message_to_a_country_without_a_carrier_fails_at_once(world: World) -> None:

@@ -93,6 +93,7 @@ async def test_what_cannot_be_added_is_lost_and_nothing_else(database_url: str) 
         segments=1,
         body="",
         created_at=at,
+        expires_at=at,
         claimed_at=at,
         avoid=None,
         queue="ZW",

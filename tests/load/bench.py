@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +33,7 @@ from tests.load.end_to_end import (
 )
 from tests.load.generator import request
 from tests.load.goals import Goals
+from tests.load.guard import measure_guard
 from tests.load.http_window import measure_http
 from tests.load.node import run_stack
 from tests.load.one_bind import measure_one_bind
@@ -52,6 +53,7 @@ from tumira.sending.insert import Debit, NewBatch, split_by_network
 
 ROUNDS: Final = 3
 FLUSHES: Final = 200
+DAY: Final = timedelta(days=1)
 
 
 async def _bare(url: str, caller: Caller, calls: int) -> float:
@@ -69,11 +71,22 @@ async def _bare(url: str, caller: Caller, calls: int) -> float:
             async with connection.transaction():
                 await insert.insert_batch(
                     connection,
-                    NewBatch(batch_id, caller.id, datetime.now(UTC), wanted, quote, 1, ids, turns, *split),
+                    NewBatch(
+                        batch_id,
+                        caller.id,
+                        now := datetime.now(UTC),
+                        wanted,
+                        quote,
+                        1,
+                        ids,
+                        turns,
+                        *split,
+                        now + DAY,
+                    ),
                 )
                 account = await accounts.lock(connection, caller.id)
                 debit = Debit(caller.id, batch_id, Decimal(40), None, None, b"{}")
-                await insert.write(connection, [(account, debit.amount)], {}, [], [debit])
+                await insert.write(connection, [(account, debit.amount)], {}, [], [debit], {})
         return calls * RECIPIENTS / (time.perf_counter() - began)
     finally:
         await connection.close()
@@ -187,6 +200,7 @@ SECTIONS: Final[Mapping[str, Callable[[str, Goals], None]]] = {
     "bind": measure_one_bind,
     "single": measure_singles,
     "passcodes": _measure_passcodes,
+    "guard": measure_guard,
     "webhooks": _measure_webhooks,
 }
 

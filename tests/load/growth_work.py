@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Final
@@ -135,19 +135,20 @@ async def accept_many(side: Side) -> Measured:
             new = NewBatch(
                 batch_id,
                 caller.id,
-                datetime.now(UTC),
+                now := datetime.now(UTC),
                 ValidRequest("sms", to, BODY, None, dry_run=False),
                 quote,
                 1,
                 message_ids(batch_id, RECIPIENTS),
                 range(turn * RECIPIENTS * 1000, (turn + 1) * RECIPIENTS * 1000, 1000),
                 *split_by_network(quote, None, {}),
+                now + timedelta(days=1),
             )
             async with connection.transaction():
                 await insert.insert_batch(connection, new)
                 account = await accounts.lock(connection, caller.id)
                 debit = Debit(caller.id, batch_id, Decimal(40), None, None, b"{}")
-                await insert.write(connection, [(account, debit.amount)], {}, [], [debit])
+                await insert.write(connection, [(account, debit.amount)], {}, [], [debit], {})
         rate = CALLS * RECIPIENTS / (time.perf_counter() - began)
         return {"accept of 1,000 recipients, messages/s": rate}
     finally:

@@ -19,7 +19,7 @@ from tumira.identity.store import devices, expired, sessions, verifications
 from tumira.operations.maintenance import ATTEMPT_WEEKS, EVENT_WEEKS
 from tumira.operations.retention import WEEKS_PER_TURN_MAX
 from tumira.pricing.phone_numbers import DIGITS_LEFT, NUMBERS_KEPT
-from tumira.sending import lookups
+from tumira.sending import code_stops, lookups
 from tumira.sending.lifecycle import TEXT_KEPT
 from tumira.uploads import kept_files
 
@@ -38,6 +38,9 @@ KEPT: Final[Mapping[str, str]] = {
     "`idempotency_keys`": f"{lookups.IDEMPOTENCY_HOURS} hours",
     "`webhook_attempts`": f"{ATTEMPT_WEEKS} weeks",
     "`content_refusals`": f"{content_store.KEPT.days} days after the last time",
+    "`code_stops`": f"{code_stops.STOPS_KEPT_DAYS} days",
+    "`code_ranges`": f"{code_stops.RANGES_KEPT_DAYS} days after the last one, or as long as the range is "
+    "left alone",
     "`verifications`, `codes`": f"{2 * verifications.HOURS_KEPT} hours",
     "`sessions`": f"{sessions.DAYS_MAX} days at most, {sessions.IDLE_HOURS} hours without use",
     "`devices`": f"{devices.DAYS_KEPT} days after the last sign-in",

@@ -159,10 +159,20 @@ async def test_a_group_of_calls_is_looked_up_by_primary_keys(connection: Connect
         SELECT gen_random_uuid(), n::text, '', '' FROM generate_series(1, 20000) AS n;
         INSERT INTO api_keys (id, account_id, name, secret_sha256, scopes)
         SELECT gen_random_uuid(), id, '', sha256(''), '{account:read}' FROM accounts;
+        INSERT INTO code_ranges (account_id, prefix, last_on)
+        SELECT id, '+26377120', current_date FROM accounts;
     """)
     ids = await connection.fetchval("SELECT array_agg(id)::text FROM (SELECT id FROM accounts LIMIT 64)")
     keys = await connection.fetchval("SELECT array_agg(id)::text FROM (SELECT id FROM api_keys LIMIT 64)")
-    asked = {"caller_ids": ids, "key_ids": keys, "idempotency_keys": "{}", "account_ids": ids, "ported": "{}"}
+    asked = {
+        "caller_ids": ids,
+        "key_ids": keys,
+        "idempotency_keys": "{}",
+        "account_ids": ids,
+        "ported": "{}",
+        "range_account_ids": ids,
+        "range_prefixes": "{" + ",".join(["+26377120"] * 64) + "}",
+    }
     for statement, values in (
         (lookups.SQL_READ, asked),
         (lookups.SQL_LOCK_AND_READ, asked),

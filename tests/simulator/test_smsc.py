@@ -125,6 +125,8 @@ async def test_a_number_chooses_what_happens(outcome: NumberOutcome) -> None:
         "9907": ([CommandStatus.RSYSERR, CommandStatus.RSYSERR, 0], "DELIVRD", "000", True),
         "9908": ([0], None, "", True),
         "9909": ([None, 0], "DELIVRD", "000", True),
+        # It is submitted without a validity period, which leaves it to the carrier.
+        "9910": ([0], "DELIVRD", "000", True),
     }
     statuses, state, error, arrives = expected[outcome.ending]
     async with run_smsc() as smsc, raw_esme(smsc.port) as esme:

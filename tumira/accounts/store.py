@@ -9,6 +9,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from tumira.accounts.lifetimes import Lifetimes
+from tumira.accounts.passcode_limits import PasscodeLimits
 from tumira.accounts.rate_limit import CallWindow
 from tumira.core.ids import AccountId, EndpointId
 from tumira.postgres.connection import Connection
@@ -24,6 +26,8 @@ class LockedAccount(Struct):
     window: CallWindow
     # As the row has it.
     stored_window: CallWindow
+    lifetimes: Lifetimes
+    passcode_limits: PasscodeLimits
     id: AccountId
     balance: Decimal
     rate_limit: int
@@ -48,9 +52,10 @@ class LockedAccount(Struct):
 
 # What `read_locked` reads, in this order.
 LOCKED: Final = """
-call_times, call_counts, id, balance, rate_limit, daily_limit, call_limit, spent_on, spent_today,
-unbilled_today, weight, (suspended_at IS NOT NULL OR closed_at IS NOT NULL) AS suspended, low_balance,
-review_consent, has_opt_outs
+call_times, call_counts, passcode_lifetime_s, message_lifetime_s, code_guard, number_codes_max,
+number_codes_day_max, range_codes_max, id, balance, rate_limit, daily_limit, call_limit, spent_on,
+spent_today, unbilled_today, weight, (suspended_at IS NOT NULL OR closed_at IS NOT NULL) AS suspended,
+low_balance, review_consent, has_opt_outs
 """
 
 SQL_HOLD: Final = Statement(f"""
@@ -70,9 +75,11 @@ async def lock(connection: Connection, account_id: AccountId) -> LockedAccount:
 
 def read_locked(row: Iterable[Any]) -> LockedAccount:
     """Read the columns of `LOCKED`, in a row that this transaction has locked."""
-    call_times, call_counts, *columns = row
+    call_times, call_counts, passcode_s, message_s, is_on, number, number_day, range_max, *columns = row
     window = CallWindow(tuple(call_times), tuple(call_counts))
-    return LockedAccount(window, window, *columns)
+    lifetimes = Lifetimes(passcode_s, message_s)
+    passcode_limits = PasscodeLimits(is_on, number, number_day, range_max)
+    return LockedAccount(window, window, lifetimes, passcode_limits, *columns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,14 @@ import click
 from tumira.accounts import api_keys, ledger
 from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import ApiKey, Scope
+from tumira.accounts.lifetimes import (
+    MESSAGE_HOURS_MAX,
+    MESSAGE_HOURS_MIN,
+    PASSCODE_MINUTES_MAX,
+    PASSCODE_MINUTES_MIN,
+)
 from tumira.accounts.open_account import open_account
+from tumira.accounts.passcode_limits import NUMBER_DAY_MOST, NUMBER_MOST, RANGE_MOST, PasscodeLimits
 from tumira.accounts.store import Account
 from tumira.cli.output import (
     ACCOUNT_ID,
@@ -166,6 +173,80 @@ async def account_limit(
         actor=actor(),
     )
     show(_account(found), title="Done.")
+
+
+@account.command("lifetimes")
+@click.argument("account_id", type=ACCOUNT_ID)
+@click.option(
+    "--passcodes",
+    type=click.IntRange(PASSCODE_MINUTES_MIN, PASSCODE_MINUTES_MAX),
+    help="Minutes that a passcode is worth delivering.",
+)
+@click.option(
+    "--others",
+    type=click.IntRange(MESSAGE_HOURS_MIN, MESSAGE_HOURS_MAX),
+    help="Hours that any other message is worth delivering.",
+)
+@database_command
+async def account_lifetimes(
+    database: Database, *, account_id: AccountId, passcodes: int | None, others: int | None
+) -> None:
+    """Show or set how long an account's messages are worth delivering."""
+    found = await manage_accounts.set_lifetimes(
+        database, account_id, passcode_minutes=passcodes, message_hours=others, actor=actor()
+    )
+    show({"passcode_minutes": found.passcode_minutes, "message_hours": found.message_hours})
+
+
+@account.command("guard")
+@click.argument("account_id", type=ACCOUNT_ID)
+@click.option("--on/--off", "is_on", default=None, help="Whether the limits on passcodes apply.")
+@click.option(
+    "--number", help=f"To a number in 10 minutes, at most {NUMBER_MOST}; `default` for the default."
+)
+@click.option("--number-day", help=f"To a number in a day, at most {NUMBER_DAY_MOST}; or `default`.")
+@click.option("--range", "range_", help="To a range of numbers in 10 minutes; or `default`.")
+@database_command
+async def account_guard(
+    database: Database,
+    *,
+    account_id: AccountId,
+    is_on: bool | None,
+    number: str | None,
+    number_day: str | None,
+    range_: str | None,
+) -> None:
+    """Show or set how many passcodes an account sends to a number and to its neighbours."""
+
+    def change(before: PasscodeLimits) -> PasscodeLimits:
+        return PasscodeLimits(
+            before.is_on if is_on is None else is_on,
+            before.number if number is None else _limit_or_default(number, NUMBER_MOST),
+            before.number_day if number_day is None else _limit_or_default(number_day, NUMBER_DAY_MOST),
+            before.range if range_ is None else _limit_or_default(range_, RANGE_MOST),
+        )
+
+    limits = await manage_accounts.set_passcode_limits(database, account_id, change, actor=actor())
+    async with database.connection() as connection:
+        found = await accounts.find(connection, account_id)
+    assert found is not None
+    effective = limits.effective(found.rate_limit)
+    show(
+        {
+            "guard": "on" if limits.is_on else "off",
+            "number_10_minutes": effective.number,
+            "number_day": effective.number_day,
+            "range_10_minutes": effective.range,
+        }
+    )
+
+
+def _limit_or_default(text: str, most: int) -> int | None:
+    if text == "default":
+        return None
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= most:
+        raise OperatorError(f"{text} is not a limit: a whole number from 1 to {most:,}, or `default`.")
+    return int(text)
 
 
 def _amount_or_none(text: str | None) -> Decimal | None:

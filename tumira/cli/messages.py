@@ -55,7 +55,8 @@ async def message_show(database: Database, *, message_id: MessageId) -> None:
         show({**_head(timeline), "timeline": entries})
         return
     cost = f"{money.write(timeline.cost)} USD"
-    show({**_head(timeline), "cost": cost, "reference": timeline.reference})
+    more = {"cost": cost, "deliver_by": timeline.expires_at, "reference": timeline.reference}
+    show({**_head(timeline), **more})
     click.echo()
     show_all([_row(timeline, entry) for entry in timeline.entries])
 

@@ -29,6 +29,7 @@ class RecipientCode(StrEnum):
     UNSUPPORTED_DESTINATION = "UNSUPPORTED_DESTINATION"
     INVALID_NUMBER = "INVALID_NUMBER"
     RECIPIENT_OPTED_OUT = "RECIPIENT_OPTED_OUT"
+    RECIPIENT_LIMIT = "RECIPIENT_LIMIT"
 
 
 class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not an error of ours

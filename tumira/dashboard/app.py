@@ -25,6 +25,7 @@ from tumira.dashboard.pages import (
     landing,
     ledger,
     overview,
+    passcodes,
     pay_by_usdt,
     pay_by_voucher,
     pay_by_wallet,
@@ -129,6 +130,7 @@ class Dashboard:
             receipts,
             ledger,
             settings,
+            passcodes,
             second_factor,
         )
         return [route for module in modules for route in module.routes(self._services)]

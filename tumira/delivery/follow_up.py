@@ -11,7 +11,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from tumira.core.backoff import RESENDS_MAX
-from tumira.core.ids import MessageId, first_id, made_at_ms
+from tumira.core.ids import MessageId, first_id
 from tumira.delivery.carrier_url import CarrierSettings
 from tumira.delivery.match_receipts import MatchCandidates, find_candidates, match_kept
 from tumira.delivery.outcomes import Ended, LeftInDoubt, Outcome, Resumed
@@ -22,11 +22,12 @@ from tumira.delivery.store import binds, carriers, http_carriers, queue, receipt
 from tumira.delivery.store import waiting as places
 from tumira.delivery.store.queue import PastAttempts
 from tumira.delivery.store.settlement import LockedMessage
-from tumira.delivery.store.waiting import DueRetry, QueuePlace
+from tumira.delivery.store.waiting import BatchFacts, DueRetry, QueuePlace
 from tumira.postgres.connection import Connection
 from tumira.pricing.networks import OTHER, list_queues, queue_of
 from tumira.pricing.store import get_tariff
 from tumira.sending import fairness, lifecycle
+from tumira.sending.lifecycle import remaining_s
 
 GROUP_MAX: Final = 500
 # Unmatched receipts of each carrier that are tried at a time.
@@ -54,7 +55,7 @@ async def resume_due(
         return 0
     ids = [one.message_id for one in due]
     past = await queue.read_past_attempts(connection, ids)
-    recipients = await places.count_recipients(
+    batches = await places.find_batch_facts(
         connection, sorted({locked[identifier].batch_id for identifier in ids})
     )
     safe = await http_carriers.list_safe(connection) if any(one.in_doubt for one in due) else frozenset()
@@ -62,15 +63,15 @@ async def resume_due(
     outcomes: list[Outcome] = list(found)
     for one in due:
         message = locked[one.message_id]
-        lane = fairness.lane(recipients[message.batch_id])
+        batch = batches[message.batch_id]
         carrier = settings.get(one.carrier_id) if one.carrier_id is not None else None
         if one.in_doubt:
             stays = one.carrier_id in safe
-            outcomes.append(_after_doubt(one, lane, carrier, past[one.message_id], now, stays=stays))
-        elif _is_stale(one.message_id, now):
+            outcomes.append(_after_doubt(one, batch, carrier, past[one.message_id], now, stays=stays))
+        elif remaining_s(batch.expires_at, now) is None:
             outcomes.append(_expired(message, past[one.message_id], well))
         else:
-            outcomes.append(Resumed(one.message_id, one.carrier_id, lane, resend=False))
+            outcomes.append(_resumed(one, batch, resend=False))
     refund_rules = await carriers.list_refund_rules(connection) if found else NO_RULES
     await settle(connection, outcomes, locked=locked, worker="", refund_rules=refund_rules)
     if evidence.found:
@@ -113,7 +114,7 @@ async def _look_for_receipts(
 
 def _after_doubt(
     due: DueRetry,
-    lane: int,
+    batch: BatchFacts,
     carrier: CarrierSettings | None,
     past: PastAttempts,
     now: datetime,
@@ -126,15 +127,15 @@ def _after_doubt(
     """
     # Of a carrier that could be asked nobody asks once it is removed.
     held_back = carrier is not None and carrier.in_doubt != "resend"
-    if held_back or past.resends >= RESENDS_MAX or _is_stale(due.message_id, now):
+    if held_back or past.resends >= RESENDS_MAX or remaining_s(batch.expires_at, now) is None:
         return Ended(due.message_id, "sending", "unconfirmed", None, incident="hold")
     # A handset joins segments of one sender only, so the carrier that has begun a message should finish it.
-    avoid = not (past.taken or stays)
-    return Resumed(due.message_id, due.carrier_id, lane, resend=True, avoid=avoid)
+    return _resumed(due, batch, resend=True, avoid=not (past.taken or stays))
 
 
-def _is_stale(message_id: UUID, now: datetime) -> bool:
-    return made_at_ms(message_id) < int((now - lifecycle.VALIDITY).timestamp() * 1000)
+def _resumed(due: DueRetry, batch: BatchFacts, *, resend: bool, avoid: bool = False) -> Resumed:
+    lane = fairness.lane(batch.recipients)
+    return Resumed(due.message_id, due.carrier_id, lane, batch.expires_at, resend, avoid)
 
 
 def _expired(
@@ -155,15 +156,14 @@ def _ended(
 
 async def list_expired(
     connection: Connection, now: datetime, count_max: int = GROUP_MAX
-) -> Mapping[UUID, QueuePlace | None]:
-    """Return messages that have waited past their validity, with their places; may read the whole queue."""
-    before = first_id(int((now - lifecycle.VALIDITY).timestamp() * 1000))
-    return await places.list_older(connection, before, count_max)
+) -> Mapping[UUID, QueuePlace]:
+    """Return messages that may not be submitted any more, with their places; may read the whole queue."""
+    by = now + lifecycle.HAND_OVER_MIN
+    first = first_id(int((by - lifecycle.VALIDITY).timestamp() * 1000))
+    return await places.list_expired(connection, by, first, count_max)
 
 
-async def expire(
-    connection: Connection, found: Mapping[UUID, QueuePlace | None], well: Collection[str]
-) -> int:
+async def expire(connection: Connection, found: Mapping[UUID, QueuePlace], well: Collection[str]) -> int:
     """End those of these messages that still wait; `well` are the countries with a working carrier."""
     locked = await settlement.lock_messages(connection, sorted(found), skip_locked=True) if found else {}
     if not locked:

@@ -91,6 +91,7 @@ class Resumed(Struct, frozen=True):
     message_id: MessageId
     carrier_id: int | None
     lane: int
+    expires_at: datetime
     resend: bool
     avoid: bool = False
 

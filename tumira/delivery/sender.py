@@ -268,8 +268,8 @@ class Sender:
         """Submit the next segment of a lane; return False if its message has expired."""
         line = self._lines[lane]
         submission = line[0]
-        left_s = remaining_s(submission.claimed.created_at, at)
-        if left_s <= 0:
+        left_s = remaining_s(submission.claimed.expires_at, at)
+        if left_s is None:
             line.popleft()
             self._drop_from_line(submission)
             submission.refusal = "QUEUE_EXPIRED"

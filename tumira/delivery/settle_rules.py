@@ -263,6 +263,7 @@ class Consequences:
                 resumed.lane,
                 None,
                 again=True,
+                expires_at=resumed.expires_at,
                 avoid=avoid,
             )
         )

@@ -208,6 +208,7 @@ def final_outcome(submission: Submission, carrier: Carrier, doubt: str) -> Outco
             claimed.lane,
             claimed.turn,
             submission.again,
+            claimed.expires_at,
             claimed.avoid,
         )
         return Released(claimed.id, entry)

@@ -1,5 +1,6 @@
 """Changes of an account by an operator: balance, suspension, limits, review and second factor."""
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 from uuid import UUID
@@ -7,8 +8,10 @@ from uuid import UUID
 import asyncpg
 
 from tumira import audit_log
-from tumira.accounts import ledger
+from tumira.accounts import ledger, message_settings
 from tumira.accounts import store as accounts
+from tumira.accounts.lifetimes import Lifetimes
+from tumira.accounts.passcode_limits import PasscodeLimits
 from tumira.accounts.store import Account
 from tumira.audit_log import OPERATOR, Actor
 from tumira.content import near_line_store
@@ -20,6 +23,7 @@ from tumira.core.settings.support import NO_SUPPORT, Support
 from tumira.core.translation import _
 from tumira.identity import notify_owner, second_factor
 from tumira.identity.principal import Principal, PrincipalKind
+from tumira.identity.profile import describe_lifetimes, describe_limits
 from tumira.identity.store import logins, second_factors
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
@@ -148,6 +152,50 @@ async def limit(
         )
         await record_change(connection, account_id, actor, "limits changed", detail, note=note)
         return now
+
+
+async def set_lifetimes(
+    database: Database,
+    account_id: AccountId,
+    *,
+    passcode_minutes: int | None,
+    message_hours: int | None,
+    actor: Actor = OPERATOR,
+    note: str = "",
+) -> Lifetimes:
+    """Change how long messages of an account are worth delivering; None leaves one as it is."""
+    async with database.transaction() as connection:
+        await _existing(connection, account_id)
+        before = await message_settings.get_lifetimes(connection, account_id)
+        lifetimes = Lifetimes(
+            before.passcode_s if passcode_minutes is None else passcode_minutes * 60,
+            before.message_s if message_hours is None else message_hours * 3600,
+        )
+        if lifetimes != before:
+            await message_settings.set_lifetimes(connection, account_id, lifetimes)
+            detail = describe_lifetimes(lifetimes)
+            await record_change(connection, account_id, actor, "lifetimes changed", detail, note=note)
+        return lifetimes
+
+
+async def set_passcode_limits(
+    database: Database,
+    account_id: AccountId,
+    change: Callable[[PasscodeLimits], PasscodeLimits],
+    *,
+    actor: Actor = OPERATOR,
+    note: str = "",
+) -> PasscodeLimits:
+    """Change the limits on passcodes of an account, and whether they apply."""
+    async with database.transaction() as connection:
+        await _existing(connection, account_id)
+        before = await message_settings.get_passcode_limits(connection, account_id)
+        limits = change(before)
+        if limits != before:
+            await message_settings.set_passcode_limits(connection, account_id, limits)
+            detail = describe_limits(limits)
+            await record_change(connection, account_id, actor, "passcode limits changed", detail, note=note)
+        return limits
 
 
 async def record_change(

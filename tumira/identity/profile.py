@@ -1,10 +1,16 @@
 """Changes that a customer makes to their own account; the audit log records each with its address."""
 
+from datetime import date
 from decimal import Decimal
 from uuid import UUID
 
+from msgspec import structs
+
 from tumira import audit_log
+from tumira.accounts import message_settings
 from tumira.accounts import store as accounts
+from tumira.accounts.lifetimes import Lifetimes
+from tumira.accounts.passcode_limits import PasscodeLimits
 from tumira.core import money
 from tumira.identity import browsers, notify_owner
 from tumira.identity.passwords import hash_secret
@@ -13,6 +19,7 @@ from tumira.identity.store import devices, logins, sessions
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.sender_names import store as sender_names
+from tumira.sending import code_stops
 from tumira.webhooks import retries
 
 
@@ -101,6 +108,57 @@ async def change_notice(
         ways = [name for name, wanted in (("email", by_mail), ("text message", by_text)) if wanted]
         detail = f"below {_amount(below)}, by {' and '.join(ways) or 'webhook alone'}"
         await _record(connection, owner, "low-balance notice changed", detail)
+
+
+async def change_lifetimes(database: Database, owner: Requester, lifetimes: Lifetimes) -> None:
+    """Change how long messages are worth delivering that are accepted from now on."""
+    async with database.transaction() as connection:
+        await message_settings.set_lifetimes(connection, owner.account_id, lifetimes)
+        await _record(connection, owner, "lifetimes changed", describe_lifetimes(lifetimes))
+
+
+def describe_lifetimes(lifetimes: Lifetimes) -> str:
+    return f"passcodes {lifetimes.passcode_minutes} minutes, other messages {lifetimes.message_hours} hours"
+
+
+async def change_passcode_limits(database: Database, owner: Requester, limits: PasscodeLimits) -> None:
+    """Change the limits on passcodes; whether they apply is the operator's to change."""
+    async with database.transaction() as connection:
+        before = await message_settings.get_passcode_limits(connection, owner.account_id)
+        limits = structs.replace(limits, is_on=before.is_on)
+        await message_settings.set_passcode_limits(connection, owner.account_id, limits)
+        await _record(connection, owner, "passcode limits changed", describe_limits(limits))
+
+
+def describe_limits(limits: PasscodeLimits) -> str:
+    words = (
+        f"{one or 'the default'} {what}"
+        for one, what in (
+            (limits.number, "to a number in 10 minutes"),
+            (limits.number_day, "in a day"),
+            (limits.range, "to a range in 10 minutes"),
+        )
+    )
+    return f"{'on' if limits.is_on else 'off'}: {', '.join(words)}"
+
+
+async def lift_range(database: Database, owner: Requester, prefix: str, today: date) -> bool:
+    """Let all passcodes to a range of numbers pass; False if too many are lifted."""
+    async with database.transaction() as connection:
+        # Locked first, as by a send.
+        await accounts.lock(connection, owner.account_id)
+        if not await code_stops.lift_range(connection, owner.account_id, prefix, today):
+            return False
+        await _record(connection, owner, "passcode guard lifted", f"numbers beginning with {prefix}")
+    return True
+
+
+async def guard_range(database: Database, owner: Requester, prefix: str, today: date) -> None:
+    """Guard a range of numbers again."""
+    async with database.transaction() as connection:
+        await accounts.lock(connection, owner.account_id)
+        if await code_stops.guard_range(connection, owner.account_id, prefix, today):
+            await _record(connection, owner, "passcode guard set again", f"numbers beginning with {prefix}")
 
 
 async def close_account(database: Database, owner: Requester, password: str) -> PasswordCheck:

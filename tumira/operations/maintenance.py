@@ -41,7 +41,7 @@ from tumira.pricing.phone_numbers import NUMBERS_KEPT
 from tumira.pricing.store import get_tariff, list_countries
 from tumira.replies import store as replies
 from tumira.sender_names import store as sender_names
-from tumira.sending import batches
+from tumira.sending import batches, code_stops
 from tumira.sending.lifecycle import TEXT_KEPT
 from tumira.sending.lookups import delete_old_idempotency_keys
 from tumira.uploads import checks as file_checks
@@ -56,6 +56,7 @@ MAILS_PER_TURN_MAX: Final = 1_000
 PAPERS_PER_TURN_MAX: Final = 100
 NUMBERS_PER_TURN_MAX: Final = 2_000
 SLOTS_PER_TURN_MAX: Final = 5_000
+RANGES_PER_TURN_MAX: Final = 5_000
 AUDITS_PER_TURN_MAX: Final = 100
 RECEIPTS_PER_TURN_MAX: Final = 5_000
 REPLIES_PER_TURN_MAX: Final = 1_000
@@ -281,6 +282,8 @@ MAINTENANCE_TASKS: Final[Sequence[MaintenanceTask | MultiStepTask]] = (
     MaintenanceTask("forget old sessions and codes", 600, _forget_guests, more_at=3 * GUESTS_PER_TURN_MAX),
     _some("forget refused texts", 600, content_store.delete_old, REFUSALS_PER_TURN_MAX),
     _some("forget texts near the line", 600, near_line_store.delete_old, REFUSALS_PER_TURN_MAX),
+    _some("forget counted passcodes", 600, code_stops.delete_old_ranges, RANGES_PER_TURN_MAX),
+    _some("forget stopped passcodes", 3600, code_stops.delete_old_stops, RANGES_PER_TURN_MAX),
     MaintenanceTask("forget old uploads", 600, _forget_uploads, more_at=UPLOADS_PER_TURN_MAX),
     _some("erase old papers", 3600, sender_names.erase_old_papers, PAPERS_PER_TURN_MAX),
     _some("forget refused senders", 3600, sender_refusals.delete_old, REFUSALS_PER_TURN_MAX),

@@ -192,6 +192,10 @@ def explain(tariff: Tariff, number: str, code: RecipientCode) -> str:
         return _("We do not send to this country.")
     if code is RecipientCode.RECIPIENT_OPTED_OUT:
         return _("This recipient has opted out of your messages.")
+    if code is RecipientCode.RECIPIENT_LIMIT:
+        return _(
+            "Too many passcodes went to this number, or to its neighbours. See Settings, Passcode guard."
+        )
     shaped = tariff.shape.match(number)
     if shaped is None:
         return _explain_shape(number.removeprefix("+"))

@@ -1,6 +1,6 @@
 """Admission of a group of calls: one transaction decides them and writes the small sends among them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tumira.accounts import store as accounts
 from tumira.accounts.store import LockedAccount
@@ -13,6 +13,7 @@ from tumira.pricing.destinations import RECIPIENTS_MAX, Tariff
 from tumira.pricing.store import get_tariff
 from tumira.replies import opt_outs
 from tumira.sending import lookups
+from tumira.sending.code_guard import RangeKey, carries_passcode, range_of
 from tumira.sending.decide import Decider
 from tumira.sending.lookups import CallFacts, GroupFacts
 from tumira.sending.types import Call, Decision, Render, Send
@@ -45,7 +46,8 @@ async def admit_unlocked(
 
     The caller has begun a transaction on the connection, and commits it.
     """
-    held, known, facts = await lookups.lock_and_read(connection, _asked(group), _numbers(group))
+    asked = (_asked(group), _numbers(group), _ranges(group))
+    held, known, facts = await lookups.lock_and_read(connection, *asked)
     here = [(call, one) for call, one in zip(group, known, strict=True) if call.account_id in held]
     decided = iter(await _admit(connection, rules, render, here, held, facts) if here else ())
     return [next(decided) if call.account_id in held else None for call in group]
@@ -55,7 +57,8 @@ async def admit_alone(connection: Connection, rules: Rules, render: Render, call
     """Decide one call, waiting for its account as long as the transaction's lock timeout allows."""
     held = {call.account_id: await accounts.lock(connection, call.account_id)}
     # Read in a later statement: one statement would read what was true before it waited for the lock.
-    (known,), facts = await lookups.read(connection, _asked([call]), list(held), _numbers([call]))
+    asked = (_asked([call]), list(held), _numbers([call]), _ranges([call]))
+    (known,), facts = await lookups.read(connection, *asked)
     return (await _admit(connection, rules, render, [(call, known)], held, facts))[0]
 
 
@@ -70,6 +73,16 @@ def _asked(group: Sequence[Call]) -> Sequence[tuple[AccountId, KeyId | None, str
 def _numbers(group: Sequence[Call]) -> Sequence[str]:
     """Return the recipients of a group as they are written; not all of them need to be numbers."""
     return [number for call in group if isinstance(call.send, Send) for number in call.send.request.to]
+
+
+def _ranges(group: Sequence[Call]) -> Collection[RangeKey]:
+    """Return the ranges of the numbers to which passcodes shall go."""
+    return {
+        (call.account_id, range_of(number.strip()))
+        for call in group
+        if isinstance(call.send, Send) and carries_passcode(call.send.request)
+        for number in call.send.request.to
+    }
 
 
 async def _admit(

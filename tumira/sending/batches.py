@@ -45,6 +45,8 @@ class BatchDetails(Batch, frozen=True):
     """A batch with its text, which is None once erased."""
 
     body: str | None
+    # When its messages stop being worth delivering.
+    expires_at: datetime
     # Whether a text of it passed near the line, for operators.
     near_line: bool
     # The file that it came from, as long as that is kept, and whether its rows have their own texts.
@@ -67,9 +69,10 @@ class Message(Struct, frozen=True):
 
 
 SQL_FIND: Final = Statement(f"""
-SELECT {BATCH_COLUMNS}, body, coalesce(near_line, false) AS near_line, file.upload_id, file.file_name,
+SELECT {BATCH_COLUMNS}, body, coalesce(expires_at, created_at + interval '24 hours') AS expires_at,
+       coalesce(near_line, false) AS near_line, file.upload_id, file.file_name,
        coalesce(file.has_places, false) AS has_places
-  FROM (SELECT {BATCH_COLUMNS}, body, near_line
+  FROM (SELECT {BATCH_COLUMNS}, body, expires_at, near_line
           FROM batches
          WHERE id = %(batch_id)s
            AND account_id = %(account_id)s) AS batch

@@ -8,7 +8,9 @@ from tumira.accounts.store import LockedAccount
 from tumira.core.ids import AccountId, BatchId, message_ids, new_id
 from tumira.postgres.connection import Connection
 from tumira.pricing.quote import Quote, ValidRequest, unbilled_octets
-from tumira.sending import fairness, insert
+from tumira.sending import code_guard, fairness, insert
+from tumira.sending.code_guard import GuardDecision, RangeCodes, RangeKey
+from tumira.sending.code_stops import NewStop, new_stop, tell_stops
 from tumira.sending.insert import Debit, Flow, NewBatch, split_by_network
 from tumira.sending.limits import spend
 from tumira.sending.lookups import GroupFacts
@@ -37,6 +39,10 @@ class Charges:
         self._next_turns: dict[Flow, int] = {}
         self._batches: list[NewBatch] = []
         self._debits: list[Debit] = []
+        # The ranges to which passcodes were counted, as they are now; and the passcodes that were stopped.
+        self._ranges: dict[RangeKey, RangeCodes] = dict(facts.ranges)
+        self._counted: set[RangeKey] = set()
+        self._stops: list[NewStop] = []
 
     def touch(self, account: LockedAccount) -> None:
         """Write this account's counters, also if nothing is charged."""
@@ -50,11 +56,15 @@ class Charges:
         quote: Quote,
         lane: int,
         *,
+        is_passcode: bool = False,
         texts: Sequence[str] | None = None,
         leg_segments: Sequence[int] | None = None,
         near_line: bool = False,
     ) -> NewBatch:
-        """Give a send its ids and the turns of its messages; `texts` are for messages with their own text."""
+        """Give a send its ids, its end, and the turns of its messages.
+
+        `texts` are for messages with their own text.
+        """
         batch_id = BatchId(new_id(self._facts.now_us // 1000))
         legs, leg_of = split_by_network(quote, leg_segments, self._facts.ported)
         turns: list[range] = []
@@ -76,6 +86,7 @@ class Charges:
             turns=turns[0] if len(turns) == 1 else _merge(turns, leg_of),
             legs=legs,
             leg_of=leg_of,
+            expires_at=self._facts.now + account.lifetimes.of(is_passcode=is_passcode),
             texts=texts,
             near_line=near_line,
         )
@@ -104,11 +115,29 @@ class Charges:
             self._batches.append(batch)
         return response
 
+    def guard(self, account: LockedAccount, numbers: Sequence[str]) -> GuardDecision:
+        """Decide to which numbers a passcode may go, after those that were counted here."""
+        if not account.passcode_limits.is_on:
+            return code_guard.NOTHING_STOPPED
+        limits = account.passcode_limits.effective(account.rate_limit)
+        return code_guard.decide(account.id, limits, numbers, self._ranges, self._facts.now_us)
+
+    def count_codes(self, account: LockedAccount, guarded: GuardDecision) -> None:
+        """Count the passcodes of a batch that is charged, and record those that were stopped."""
+        self._ranges |= guarded.ranges
+        self._counted |= guarded.ranges.keys()
+        self._stops.extend(
+            new_stop(account.id, number, kind, self._facts.now) for number, kind in guarded.stopped.items()
+        )
+
     async def write(self, connection: Connection) -> None:
-        """Write balances, transfers, batches and answers in one statement, then the low-balance warnings."""
+        """Write balances, transfers, batches and answers in one statement, then the owners' notices."""
         charged = [(account, self._amounts[account.id]) for account in self._accounts.values()]
-        await insert.write(connection, charged, self._next_turns, self._batches, self._debits)
+        ranges = {key: self._ranges[key] for key in self._counted}
+        await insert.write(connection, charged, self._next_turns, self._batches, self._debits, ranges)
         # By id: the event counters of accounts are locked in this order everywhere.
         low = sorted((one for one in self._accounts.values() if one.fell_low), key=lambda one: one.id)
         if low:
             await tell_low_balances(connection, low, self._facts.now)
+        if self._stops:
+            await tell_stops(connection, self._stops, self._facts.now)

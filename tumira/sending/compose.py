@@ -10,8 +10,10 @@ from typing import Final
 from msgspec import Struct, structs
 from structlog.contextvars import get_contextvars
 
+from tumira.accounts import message_settings
 from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import Scope
+from tumira.accounts.store import Account
 from tumira.content import template_store
 from tumira.content.check import check_text, classify_early
 from tumira.core import money
@@ -32,7 +34,9 @@ from tumira.pricing.phone_numbers import CHANNEL, Entry, country_of, explain, re
 from tumira.pricing.quote import REFERENCE_MAX, Quote, ValidRequest, quote
 from tumira.pricing.store import get_tariff
 from tumira.replies import opt_outs
+from tumira.sending import code_guard, lookups
 from tumira.sending.batcher import Batcher
+from tumira.sending.code_guard import carries_passcode, range_of
 from tumira.sending.types import Answered, Call, IdempotencyKey, InvalidSend, Priced, Refused, Send
 
 # The number that was meant is looked for as far as a page shows it.
@@ -126,9 +130,13 @@ async def examine(database: Database, account_id: AccountId, draft: Draft) -> Re
     barred = opted_out.bar(account_id, draft.message)
     faults = _faults(entries, draft)
     refusals: list[Refusal] = []
-    priced = quote(tariff, _request(entries, draft), barred)
+    request = _request(entries, draft)
+    priced = quote(tariff, request, barred)
     if isinstance(priced, TooManyRecipients):
         refusals.append(priced)
+    elif isinstance(priced, Quote) and carries_passcode(request):
+        barred = {**barred, **await _find_stopped(database, account, priced.numbers)}
+        priced = quote(tariff, request, barred)
     # Checked separately, so that a fault of the recipients does not hide one of the text.
     too_long = quote(tariff, _request([], draft))
     if isinstance(too_long, Refusal):
@@ -141,6 +149,20 @@ async def examine(database: Database, account_id: AccountId, draft: Draft) -> Re
     if faults:
         refusals.append(ValidationFailed(details=faults))
     return Review(tariff, entries, priced if isinstance(priced, Quote) else None, refusals, country, barred)
+
+
+async def _find_stopped(
+    database: Database, account: Account, numbers: Sequence[str]
+) -> Mapping[str, RecipientCode]:
+    """Return the numbers to which no passcode would be sent now."""
+    async with database.connection() as connection:
+        limits = await message_settings.get_passcode_limits(connection, account.id)
+        keys = {(account.id, range_of(number)) for number in numbers}
+        _calls, facts = await lookups.read(connection, [], [], ranges=keys)
+    if not limits.is_on:
+        return NOBODY
+    effective = limits.effective(account.rate_limit)
+    return code_guard.decide(account.id, effective, numbers, facts.ranges, facts.now_us).barred
 
 
 def _faults(entries: Sequence[Entry], draft: Draft) -> list[Mapping[str, str]]:

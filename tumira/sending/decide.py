@@ -22,10 +22,11 @@ from tumira.core.errors import (
 )
 from tumira.core.ids import AccountId
 from tumira.pricing.destinations import Tariff
-from tumira.pricing.quote import ValidRequest, quote, unbilled_octets
+from tumira.pricing.quote import Quote, ValidRequest, quote, unbilled_octets
 from tumira.replies.opt_outs import OptedOut
 from tumira.sending import fairness
 from tumira.sending.charge import Charges
+from tumira.sending.code_guard import NOTHING_STOPPED, carries_passcode
 from tumira.sending.limits import over_balance, over_limit, over_unbilled_limit
 from tumira.sending.lookups import CallFacts, GroupFacts
 from tumira.sending.types import (
@@ -106,9 +107,15 @@ class Decider:
                 return replay(quota, send.idempotency, *earlier)
         if isinstance(send, InvalidSend):
             return send.refusal
-        priced = quote(self._tariff, send.request, self._opted_out.bar(account.id, send.request.body))
+        opted_out = self._opted_out.bar(account.id, send.request.body)
+        priced = quote(self._tariff, send.request, opted_out)
         if isinstance(priced, Refusal):
             return priced
+        is_passcode = carries_passcode(send.request)
+        guarded = self.charges.guard(account, priced.numbers) if is_passcode else NOTHING_STOPPED
+        if guarded.stopped:
+            priced = quote(self._tariff, send.request, {**opted_out, **guarded.barred})
+            assert isinstance(priced, Quote)
         verdict = send.verdict or classify(send.request.body)
         refusal = (
             self._check_content(account, send, verdict)
@@ -124,9 +131,12 @@ class Decider:
             return refusal
         lane = fairness.lane(len(priced.numbers))
         marked = self._mark(account, send.request, verdict, len(priced.numbers))
-        batch = self.charges.new_batch(account, send.request, priced, lane, near_line=marked is not None)
+        batch = self.charges.new_batch(
+            account, send.request, priced, lane, is_passcode=is_passcode, near_line=marked is not None
+        )
         if len(priced.numbers) > SMALL_SEND_MAX:
             return Large(quota, send, batch, marked)
+        self.charges.count_codes(account, guarded)
         response = self.charges.charge(account, batch, send.idempotency, self._render)
         if send.idempotency is not None:
             self._answers[account.id, send.idempotency.key] = (send.idempotency.fingerprint, response)

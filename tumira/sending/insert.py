@@ -5,7 +5,7 @@ account is locked for a moment only. All statements share the same CTEs.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
@@ -14,11 +14,13 @@ from msgspec import Struct
 
 from tumira.accounts.rate_limit import changed_count
 from tumira.accounts.store import LockedAccount
+from tumira.core.days import local_day
 from tumira.core.ids import AccountId, BatchId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 from tumira.pricing.networks import find_network, queue_of
 from tumira.pricing.quote import Quote, ValidRequest
+from tumira.sending.code_guard import RangeCodes, RangeKey
 
 # An account, a queue and a lane.
 Flow = tuple[AccountId, str, int]
@@ -69,6 +71,8 @@ class NewBatch(Struct, frozen=True):
     turns: Sequence[int]
     legs: Sequence[NewLeg]
     leg_of: Sequence[int]
+    # When its messages stop being worth delivering.
+    expires_at: datetime
     # Set where each recipient has its own text.
     texts: Sequence[str] | None = None
     # A text of it passed near the line.
@@ -124,15 +128,18 @@ advanced AS (
 _STORE_BATCHES: Final = """
 stored AS (
     INSERT INTO batches (id, account_id, created_at, completed_at, recipients, pending, segments,
-                         total_cost, status, channel, reference, body, near_line)
+                         total_cost, status, channel, reference, body, near_line, expires_at)
     SELECT id, account_id, %(created_at)s::timestamptz,
            CASE WHEN recipients = 0 THEN %(created_at)s::timestamptz END,
            recipients, recipients, segments, total_cost,
-           CASE WHEN recipients = 0 THEN 'completed' ELSE 'queued' END, channel, reference, body, near_line
+           CASE WHEN recipients = 0 THEN 'completed' ELSE 'queued' END, channel, reference, body, near_line,
+           expires_at
       FROM unnest(%(ids)s::uuid[], %(account_ids)s::uuid[], %(recipient_counts)s::integer[],
                   %(segments)s::smallint[], %(total_costs)s::numeric[], %(channels)s::text[],
-                  %(references)s::text[], %(bodies)s::text[], %(near_lines)s::boolean[])
-           AS batch (id, account_id, recipients, segments, total_cost, channel, reference, body, near_line)
+                  %(references)s::text[], %(bodies)s::text[], %(near_lines)s::boolean[],
+                  %(expiries)s::timestamptz[])
+           AS batch (id, account_id, recipients, segments, total_cost, channel, reference, body, near_line,
+                     expires_at)
 )"""
 
 # A message refers to its leg by index into short arrays, so a thousand rows take four long arrays only.
@@ -161,8 +168,9 @@ addressed AS (
 
 _QUEUE: Final = """
 queued AS (
-    INSERT INTO queue (country, lane, turn, message_id)
-    SELECT (%(leg_queues)s::text[])[leg], (%(leg_lanes)s::smallint[])[leg], turn, id
+    INSERT INTO queue (country, lane, turn, message_id, expires_at)
+    SELECT (%(leg_queues)s::text[])[leg], (%(leg_lanes)s::smallint[])[leg], turn, id,
+           (%(leg_expiries)s::timestamptz[])[leg]
       FROM unnest(%(message_ids)s::uuid[], %(legs)s::integer[], %(turns)s::bigint[])
            AS message (id, leg, turn)
 )"""
@@ -195,12 +203,30 @@ debited AS (
  RETURNING 1
 )"""
 
+# The passcodes counted to ranges of numbers; the account's row is locked, so nobody else writes them. Ranges
+# differ in how many they have, so they are passed as text, as call times are.
+_COUNT_CODES: Final = """
+counted AS (
+    INSERT INTO code_ranges AS r (account_id, prefix, codes, last_on, stopped_until)
+    SELECT account_id, prefix, codes::bigint[], last_on, stopped_until
+      FROM unnest(%(range_account_ids)s::uuid[], %(range_prefixes)s::text[], %(range_codes)s::text[],
+                  %(range_days)s::date[], %(range_stops)s::timestamptz[])
+           AS counted (account_id, prefix, codes, last_on, stopped_until)
+        ON CONFLICT (account_id, prefix) DO UPDATE
+       SET codes = excluded.codes, last_on = excluded.last_on, stopped_until = excluded.stopped_until
+)"""
+
 _REMEMBERED: Final = "SELECT count(*) FROM remembered"
 
 SQL_CHARGE: Final = Statement(f"WITH {_CHARGE} SELECT 0")
 SQL_CHARGE_AND_ADVANCE: Final = Statement(f"WITH {_CHARGE}, {_ADVANCE} SELECT 0")
 SQL_ACCEPT: Final = Statement(f"WITH {_CHARGE}, {_ADVANCE}, {_STORE}, {_DEBIT} {_REMEMBERED}")
-SQL_ACCEPT_TEXTS: Final = Statement(f"WITH {_CHARGE}, {_ADVANCE}, {_STORE_TEXTS}, {_DEBIT} {_REMEMBERED}")
+SQL_ACCEPT_CODES: Final = Statement(
+    f"WITH {_CHARGE}, {_ADVANCE}, {_STORE}, {_COUNT_CODES}, {_DEBIT} {_REMEMBERED}"
+)
+SQL_ACCEPT_TEXTS: Final = Statement(
+    f"WITH {_CHARGE}, {_ADVANCE}, {_STORE_TEXTS}, {_COUNT_CODES}, {_DEBIT} {_REMEMBERED}"
+)
 SQL_STORE: Final = Statement(f"WITH {_STORE} SELECT 0")
 SQL_CHARGE_AND_DEBIT: Final = Statement(f"WITH {_CHARGE}, {_DEBIT} {_REMEMBERED}")
 
@@ -215,11 +241,12 @@ async def write(
     next_turns: Mapping[Flow, int],
     batches: Sequence[NewBatch],
     debits: Sequence[Debit],
+    ranges: Mapping[RangeKey, RangeCodes],
 ) -> None:
     """Write what a group of calls changed; this transaction has locked the accounts.
 
-    Debits without batches are for rows that this transaction wrote before. A batch with its own text for each
-    message is written alone.
+    `ranges` are those to which passcodes were counted. Debits without batches are for rows that this
+    transaction wrote before. A batch with its own text for each message is written alone.
     """
     parameters = _charge(charges)
     if batches:
@@ -227,9 +254,13 @@ async def write(
         # Each batch with its own debit.
         assert [debit.batch_id for debit in debits] == [batch.id for batch in batches]
         parameters |= _advance(next_turns) | _store(batches) | _remember(debits)
+        if ranges:
+            statement = SQL_ACCEPT_CODES
+            parameters |= _count_codes(ranges, batches[0].created_at)
         if batches[0].texts is not None:
             assert len(batches) == 1
             statement = SQL_ACCEPT_TEXTS
+            parameters |= _count_codes(ranges, batches[0].created_at)
             parameters["texts"] = batches[0].texts
     elif debits:
         statement = SQL_CHARGE_AND_DEBIT
@@ -303,6 +334,8 @@ def _store(batches: Sequence[NewBatch]) -> dict[str, Any]:
         "bodies": [batch.request.body for batch in batches],
         # NULL takes no room in a row.
         "near_lines": [batch.near_line or None for batch in batches],
+        "expiries": [batch.expires_at for batch in batches],
+        "leg_expiries": [batch.expires_at for batch, _ in legs],
         "leg_batch_ids": [batch.id for batch, _ in legs],
         "leg_account_ids": [batch.account_id for batch, _ in legs],
         "leg_segments": [leg.segments for _, leg in legs],
@@ -315,6 +348,19 @@ def _store(batches: Sequence[NewBatch]) -> dict[str, Any]:
         "legs": legs_of_messages,
         "recipients": [number for batch in batches for number in batch.quote.numbers],
         "turns": [turn for batch in batches for turn in batch.turns],
+    }
+
+
+def _count_codes(ranges: Mapping[RangeKey, RangeCodes], now: datetime) -> dict[str, Any]:
+    # In the order of the primary key, like all who lock some of them.
+    ordered = sorted(ranges.items(), key=lambda item: item[0])
+    stops = [one.stopped_until_us for _, one in ordered]
+    return {
+        "range_account_ids": [account_id for (account_id, _), _ in ordered],
+        "range_prefixes": [prefix for (_, prefix), _ in ordered],
+        "range_codes": [_write_array(one.codes) for _, one in ordered],
+        "range_days": [local_day(now)] * len(ordered),
+        "range_stops": [datetime.fromtimestamp(stop / 1_000_000, UTC) if stop else None for stop in stops],
     }
 
 

@@ -8,8 +8,10 @@ from typing import Final
 
 from tumira.core.translation import mark
 
-# From acceptance; a message that waits longer is not sent any more.
+# From acceptance, for messages of which no other end is stored: the version before stored none.
 VALIDITY: Final = timedelta(hours=24)
+# The shortest validity that is given to a carrier; with less left, a message is not submitted.
+HAND_OVER_MIN: Final = timedelta(seconds=60)
 # From submission; after it the message is unconfirmed, and a late receipt still counts.
 RECEIPT_WAIT: Final = timedelta(hours=72)
 LATE_RECEIPT_WAIT: Final = timedelta(days=7)
@@ -116,6 +118,7 @@ def steps(old: str, new: str) -> Sequence[str] | None:
     return (*entered, new)
 
 
-def remaining_s(accepted_at: datetime, now: datetime) -> int:
-    """Return the seconds that a message remains valid; zero or less when it has expired."""
-    return int((accepted_at + VALIDITY - now).total_seconds())
+def remaining_s(expires_at: datetime, now: datetime) -> int | None:
+    """Return the seconds that a message stays valid at a carrier; None if it may not be submitted."""
+    left = expires_at - now
+    return None if left < HAND_OVER_MIN else int(left.total_seconds())

@@ -4,7 +4,7 @@ A statement sees the database as of its own start, which is older than the locks
 that locks accounts and reads more than their rows checks that none of them has changed in between.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -16,6 +16,7 @@ from tumira.core.ids import AccountId, KeyId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 from tumira.pricing.networks import ported_digits
+from tumira.sending.code_guard import RangeCodes, RangeKey
 
 IDEMPOTENCY_HOURS: Final = 72
 
@@ -44,6 +45,8 @@ class GroupFacts:
     next_turns: Mapping[tuple[AccountId, str, int], int]
     # Numbers that are known to be in another network than their prefix says.
     ported: Mapping[str, str]
+    # The passcodes that were sent lately to the ranges that were asked for.
+    ranges: Mapping[RangeKey, RangeCodes]
 
 
 # One row for each call, then the shared rows: one round trip for everything. The sub-selects with OFFSET 0
@@ -52,7 +55,8 @@ _READ: Final = f"""
 SELECT call.place, k.revoked_at IS NOT NULL AS revoked, coalesce(k.scopes, '{{}}') AS scopes,
        k.last_used_at IS NULL OR k.last_used_at < clock_timestamp() - interval '1 minute' AS use_is_news,
        i.fingerprint, i.response,
-       NULL::uuid AS account_id, NULL AS country, NULL::smallint AS lane, NULL::bigint AS number
+       NULL::uuid AS account_id, NULL AS country, NULL::smallint AS lane, NULL::bigint AS number,
+       NULL::bigint[] AS codes
   FROM unnest(%(caller_ids)s::uuid[], %(key_ids)s::uuid[], %(idempotency_keys)s::text[])
        WITH ORDINALITY AS call (account_id, key_id, idempotency_key, place)
   LEFT JOIN LATERAL (
@@ -67,24 +71,36 @@ SELECT call.place, k.revoked_at IS NOT NULL AS revoked, coalesce(k.scopes, '{{}}
        OFFSET 0
        ) i ON true
  UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, version FROM tariff
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, version, NULL FROM tariff
  UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1, version FROM content_policy
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1, version, NULL FROM content_policy
  UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0,
-       (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+       (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, NULL
  UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, country, lane, turn FROM clocks
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, country, lane, turn, NULL FROM clocks
  UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, account_id, country, lane, next_turn
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, account_id, country, lane, next_turn, NULL
   FROM flows
  WHERE account_id = ANY(%(account_ids)s::uuid[])
  UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, network, 2, number
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, network, 2, number, NULL
   FROM number_networks
  WHERE number = ANY(%(ported)s::bigint[])
+ UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, asked.account_id, asked.prefix, r.is_lifted, r.stopped_until_us,
+       r.codes
+  FROM unnest(%(range_account_ids)s::uuid[], %(range_prefixes)s::text[]) AS asked (account_id, prefix)
+ CROSS JOIN LATERAL (
+       SELECT codes, (lifted_at IS NOT NULL)::integer::smallint AS is_lifted,
+              (coalesce(extract(epoch FROM stopped_until), 0) * 1000000)::bigint AS stopped_until_us
+         FROM code_ranges
+        WHERE account_id = asked.account_id
+          AND prefix = asked.prefix
+       OFFSET 0
+       ) r
 """  # noqa: S608 - the one value put in is a constant
-_FACTS: Final = 10
+_FACTS: Final = 11
 # Stands in place of a lane where a row is the network of a number.
 _PORTED: Final = 2
 
@@ -95,7 +111,7 @@ SQL_READ: Final = Statement(_READ)
 #
 # A row that changed after this statement began is locked in its newest version, but the rest is read as of
 # the beginning. Its version differs then from the one seen at the beginning, and the account is left out too.
-# That is enough: Idempotency-Keys and turns are written only together with their account's row.
+# That is enough: Idempotency-Keys, turns and passcodes are counted only together with their account's row.
 SQL_LOCK_AND_READ: Final = Statement(f"""
 WITH held AS MATERIALIZED (
     SELECT {LOCKED}, xmin AS version
@@ -108,7 +124,7 @@ SELECT facts.*, held.*
   FROM ({_READ}) AS facts
   LEFT JOIN held ON false
  UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, held.*
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, held.*
   FROM held
   JOIN LATERAL (
        SELECT FROM accounts WHERE id = held.id AND xmin = held.version OFFSET 0
@@ -120,6 +136,7 @@ async def lock_and_read(
     connection: Connection,
     asked: Sequence[tuple[AccountId, KeyId | None, str | None]],
     numbers: Sequence[str] = (),
+    ranges: Collection[RangeKey] = (),
 ) -> tuple[Mapping[AccountId, LockedAccount], Sequence[CallFacts], GroupFacts]:
     """Lock the accounts that no other transaction has locked, and return the facts of each call, in order.
 
@@ -127,7 +144,7 @@ async def lock_and_read(
     """
     rows = await SQL_LOCK_AND_READ.rows(
         connection,
-        **_parameters(asked, numbers),
+        **_parameters(asked, numbers, ranges),
         account_ids=sorted({account_id for account_id, _, _ in asked}),
     )
     held = [read_locked(row[_FACTS:-1]) for row in rows if row["id"] is not None]
@@ -140,20 +157,25 @@ async def read(
     asked: Sequence[tuple[AccountId, KeyId | None, str | None]],
     account_ids: Sequence[AccountId],
     numbers: Sequence[str] = (),
+    ranges: Collection[RangeKey] = (),
 ) -> tuple[Sequence[CallFacts], GroupFacts]:
     """Return the facts of each call, in order, and of the group; this transaction has locked the accounts."""
-    rows = await SQL_READ.rows(connection, **_parameters(asked, numbers), account_ids=account_ids)
+    rows = await SQL_READ.rows(connection, **_parameters(asked, numbers, ranges), account_ids=account_ids)
     return _read_facts(rows)
 
 
 def _parameters(
-    asked: Sequence[tuple[AccountId, KeyId | None, str | None]], numbers: Sequence[str]
+    asked: Sequence[tuple[AccountId, KeyId | None, str | None]],
+    numbers: Sequence[str],
+    ranges: Collection[RangeKey],
 ) -> dict[str, Any]:
     return {
         "ported": [int(digits) for number in numbers if (digits := ported_digits(number.strip()))],
         "caller_ids": [account_id for account_id, _, _ in asked],
         "key_ids": [key_id for _, key_id, _ in asked],
         "idempotency_keys": [idempotency_key for _, _, idempotency_key in asked],
+        "range_account_ids": [account_id for account_id, _ in ranges],
+        "range_prefixes": [prefix for _, prefix in ranges],
     }
 
 
@@ -162,12 +184,27 @@ def _read_facts(rows: Iterable[Iterable[Any]]) -> tuple[Sequence[CallFacts], Gro
     clocks: dict[tuple[str, int], int] = {}
     next_turns: dict[tuple[AccountId, str, int], int] = {}
     ported: dict[str, str] = {}
+    ranges: dict[RangeKey, RangeCodes] = {}
     tariff_version = policy_version = now_us = 0
     for row in rows:
-        place, revoked, scopes, use_is_news, fingerprint, response, account_id, country, lane, number = row
+        (
+            place,
+            revoked,
+            scopes,
+            use_is_news,
+            fingerprint,
+            response,
+            account_id,
+            country,
+            lane,
+            number,
+            codes,
+        ) = row
         if place is not None:
             earlier_answer = None if response is None else (fingerprint, response)
             calls[place] = CallFacts(revoked, scopes, use_is_news, earlier_answer)
+        elif codes is not None:
+            ranges[account_id, country] = RangeCodes(tuple(codes), number, bool(lane))
         elif account_id is not None:
             next_turns[account_id, country, lane] = number
         elif country is not None and lane == _PORTED:
@@ -182,7 +219,9 @@ def _read_facts(rows: Iterable[Iterable[Any]]) -> tuple[Sequence[CallFacts], Gro
             now_us = number
     ordered = [calls[place] for place in range(1, len(calls) + 1)]
     now = datetime.fromtimestamp(now_us / 1_000_000, UTC)
-    return ordered, GroupFacts(now_us, now, tariff_version, policy_version, clocks, next_turns, ported)
+    return ordered, GroupFacts(
+        now_us, now, tariff_version, policy_version, clocks, next_turns, ported, ranges
+    )
 
 
 SQL_LOCK_KEY: Final = Statement(

@@ -1,4 +1,4 @@
-"""Notices to the owner of an account: low balance, failing webhook endpoint, large refund, sender name.
+"""Notices to the owner of an account: balance, webhook endpoint, refund, sender name, stopped passcodes.
 
 A notice is a text message from the gateway's own account, which is free, and an e-mail, each if the owner
 wants it. Both are stored in the transaction of what they are about, so a crash neither loses nor repeats one.
@@ -32,6 +32,7 @@ class NoticeKind(StrEnum):
     ENDPOINT = "webhook endpoint"
     REFUND = "refund"
     SENDER_NAME = "sender name"
+    PASSCODES = "passcodes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from decimal import Decimal
 
+from tumira.accounts.lifetimes import Lifetimes
 from tumira.accounts.store import SYSTEM
+from tumira.content.passcodes import is_passcode
 from tumira.core.ids import BatchId, message_ids, new_id
 from tumira.postgres.connection import Connection
 from tumira.pricing.destinations import sort_recipients
@@ -41,5 +43,6 @@ async def send_text(connection: Connection, phone: str, text: str) -> None:
             turns=[facts.clocks.get((legs_by_network[0].queue, lane), 0)],
             legs=legs_by_network,
             leg_of=leg_of,
+            expires_at=facts.now + Lifetimes().of(is_passcode=is_passcode(text)),
         ),
     )

@@ -27,6 +27,8 @@ class NumberOutcome:
     refusals: int = 0
     # Attempts that are dropped without a response before one is taken.
     dropped: int = 0
+    # How long the phone is out of reach: what is valid for less expires.
+    absent_s: int = 0
 
     # Whether the text appears on the handset in the end.
     arrives: bool = field(init=False)
@@ -100,7 +102,15 @@ OUTCOMES: Final[Sequence[NumberOutcome]] = (
         "delivered",
         dropped=1,
     ),
+    NumberOutcome(
+        "9910",
+        mark("The phone is out of reach for an hour. What is valid for less expires, the rest arrives."),
+        mark("expired or delivered"),
+        absent_s=3600,
+    ),
 )
+# A message that the network could not deliver while it was valid.
+EXPIRED: Final = NumberOutcome("", mark("The message expires."), "expired", "EXPIRED")
 
 _BY_ENDING: Final = {outcome.ending: outcome for outcome in OUTCOMES}
 

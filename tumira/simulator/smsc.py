@@ -15,11 +15,12 @@ from tumira.delivery.smpp.pdu import BindRequest, BrokenError, Command, ShortMes
 from tumira.simulator.connection import Exchange, SmscConnection
 from tumira.simulator.handsets import ReceivedText, moment
 from tumira.simulator.misbehaviours import DROPPED, Ids, Misbehaviour
-from tumira.simulator.numbers import NumberOutcome, outcome_of
+from tumira.simulator.numbers import EXPIRED, NumberOutcome, outcome_of
 from tumira.simulator.reassembly import Reassembler
 from tumira.simulator.receipt_queue import QueuedReceipt, ReceiptQueue
 from tumira.simulator.receipts import SimulatedReceipt, write_body, write_usual_body
 from tumira.simulator.replies import HANDSET, write_reply
+from tumira.simulator.validity import read_validity_s
 
 HOST: Final = "127.0.0.1"
 BACKLOG: Final = 128
@@ -189,6 +190,11 @@ class Smsc:
     def _take(self, exchange: Exchange, message: ShortMessage, outcome: NumberOutcome) -> None:
         self.submits.taken += 1
         now_s = time.time()
+        late_s = max(self._receipt_delay_s, outcome.absent_s)
+        if late_s:
+            valid_s = read_validity_s(message.validity, now_s)
+            if valid_s is not None and valid_s < late_s:
+                outcome = EXPIRED
         if outcome.arrives:
             text = self._joiner.add(message, now_s)
             if text is not None:

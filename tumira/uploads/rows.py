@@ -45,6 +45,8 @@ class RowCode(StrEnum):
     # Found after the check, when templates had changed or the recipient had opted out.
     NO_LONGER_ALLOWED = "NO_LONGER_ALLOWED"
     RECIPIENT_OPTED_OUT = "RECIPIENT_OPTED_OUT"
+    # Found when it was sent.
+    RECIPIENT_LIMIT = "RECIPIENT_LIMIT"
 
 
 class MessageError(ValueError):

@@ -5,12 +5,13 @@ own debit in one transaction, which also marks the chunk as sent, so after a cra
 exactly where the first one stopped.
 
 Where templates have changed since the check, rows are checked again before the owner agrees and before they
-are sent. Rows that are no longer allowed are left out, cost nothing, and are shown to the owner.
+are sent. Rows that are no longer allowed are left out, cost nothing, and are shown to the owner. So are
+passcodes over a limit of the guard.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +25,7 @@ from tumira.accounts.store import LockedAccount
 from tumira.content import near_line, template_store
 from tumira.content.classifier import classify
 from tumira.content.near_line_store import SAMPLES_PER_DAY, MarkedSend
+from tumira.content.passcodes import is_passcode
 from tumira.content.store import digest_of
 from tumira.content.templates import Policy
 from tumira.core import money
@@ -46,6 +48,7 @@ from tumira.pricing.store import get_tariff
 from tumira.replies import opt_outs
 from tumira.sending import fairness, lookups
 from tumira.sending.charge import Charges
+from tumira.sending.code_guard import range_of
 from tumira.sending.limits import over_balance, over_limit, refuse_charge
 from tumira.uploads import chunks
 from tumira.uploads import store as uploads
@@ -62,6 +65,9 @@ _NOT_ALLOWED: Final = mark(
 )
 
 _OPTED_OUT: Final = mark("This recipient has opted out of your messages since the file was checked.")
+_STOPPED: Final = mark(
+    "Too many passcodes went to this number, or to its neighbours. See Settings, Passcode guard."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,18 +380,29 @@ async def _send(
         )
     await connection.execute(f"SET LOCAL lock_timeout = {ACCOUNT_WAIT_MS}")
     account = await accounts.lock(connection, upload.account_id)
+    codes = _find_passcodes(upload, chunk)
     # Read under the account's lock: the turns of its messages follow those of its last ones.
-    _calls, facts = await lookups.read(connection, [], [account.id], priced.quote.numbers)
+    ranges = {(account.id, range_of(number)) for number in codes}
+    _calls, facts = await lookups.read(connection, [], [account.id], priced.quote.numbers, ranges)
     refusal = refuse_charge(account, cost, facts.now)
     if refusal is not None:
         return _say(refusal, len(chunk.recipients))
     charges = Charges(facts)
+    guarded = charges.guard(account, codes)
+    charges.count_codes(account, guarded)
+    if guarded.stopped:
+        chunk = await _leave_out(connection, upload, chunk, _stopped_rows(upload, chunk, guarded.stopped))
+        if not chunk.recipients:
+            await charges.write(connection)
+            return []
+        priced = price_chunk(await get_tariff(connection), upload.message, chunk)
     batch = charges.new_batch(
         account,
         ValidRequest(CHANNEL, priced.quote.numbers, upload.message, upload.reference, dry_run=False),
         priced.quote,
         # By the size of the file, so that its last few messages do not enter the lane of passcodes.
         fairness.lane(upload.recipients),
+        is_passcode=bool(codes),
         texts=chunk.bodies,
         leg_segments=priced.leg_segments,
         near_line=bool(chunk.near_line),
@@ -394,6 +411,22 @@ async def _send(
     await charges.write(connection)
     await chunks.mark_sent(connection, upload.id, chunk.number, batch.id)
     return _mark(upload, chunk, consents=account.review_consent)
+
+
+def _find_passcodes(upload: Upload, chunk: Chunk) -> Sequence[str]:
+    """Return the numbers of a chunk that get a passcode; a file of more than a few rows has none."""
+    if upload.recipients > fairness.SMALL_MAX:
+        return []
+    texts = chunk.bodies or [upload.message] * len(chunk.recipients)
+    return [number for number, text in zip(chunk.recipients, texts, strict=True) if is_passcode(text)]
+
+
+def _stopped_rows(upload: Upload, chunk: Chunk, stopped: Container[str]) -> Sequence[RowFault]:
+    return [
+        RowFault(line, _cells(upload, number), RowCode.RECIPIENT_LIMIT.value, _(_STOPPED), None)
+        for line, number in zip(chunk.lines, chunk.recipients, strict=True)
+        if number in stopped
+    ]
 
 
 def _mark(upload: Upload, chunk: Chunk, *, consents: bool) -> Sequence[MarkedSend]:

@@ -242,19 +242,24 @@ SELECT line, cells, code, reason, suggestion
   FROM upload_faults
  WHERE upload_id = %(upload_id)s
    AND line > %(after)s
-   AND (code = %(code)s OR %(code)s::text IS NULL)
+   AND (code = ANY(%(codes)s::text[]) OR %(codes)s::text[] IS NULL)
  ORDER BY line
  LIMIT %(count_max)s
 """)
 
 
 async def list_faults(
-    connection: Connection, upload_id: UploadId, count_max: int, *, after: int = 0, code: str | None = None
+    connection: Connection,
+    upload_id: UploadId,
+    count_max: int,
+    *,
+    after: int = 0,
+    codes: Sequence[str] | None = None,
 ) -> Sequence[RowFault]:
-    """Return rows of a file that cannot be sent, for one reason or for any, in its order."""
+    """Return rows of a file that cannot be sent, for some reasons or for any, in its order."""
     assert count_max <= FAULTS_MAX + 1
     rows = await SQL_LIST_FAULTS.rows(
-        connection, upload_id=upload_id, after=after, code=code, count_max=count_max
+        connection, upload_id=upload_id, after=after, codes=codes, count_max=count_max
     )
     return [RowFault(*row) for row in rows]
 

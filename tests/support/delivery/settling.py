@@ -189,6 +189,7 @@ class World:
                 claimed.lane,
                 claimed.turn,
                 again,
+                claimed.expires_at,
                 claimed.avoid,
             ),
         )

@@ -263,4 +263,6 @@ RECIPIENT_CODES: Final[Mapping[RecipientCode, str]] = {
     "`0771200001` or `263771200001`. Landlines are not sent to.",
     RecipientCode.RECIPIENT_OPTED_OUT: "The recipient has opted out of your messages, by replying STOP or on "
     "your page of opt-outs. One-time codes are still sent, unless the operator decided otherwise.",
+    RecipientCode.RECIPIENT_LIMIT: "Too many passcodes went to this number, or to numbers next to it, in a "
+    "short time. See Passcode guard in the dashboard.",
 }

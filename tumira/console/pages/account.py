@@ -5,13 +5,20 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
+from msgspec import structs
 from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira import audit_log
-from tumira.accounts import api_keys, ledger
+from tumira.accounts import api_keys, ledger, message_settings
 from tumira.accounts import store as accounts
 from tumira.accounts.ledger import Transfer
+from tumira.accounts.lifetimes import (
+    MESSAGE_HOURS_MAX,
+    MESSAGE_HOURS_MIN,
+    PASSCODE_MINUTES_MAX,
+    PASSCODE_MINUTES_MIN,
+)
 from tumira.accounts.store import SYSTEM, Account
 from tumira.console.session import OperatorSession, Services, page
 from tumira.content import near_line_store
@@ -26,6 +33,7 @@ from tumira.html.forms import (
     NOT_AN_AMOUNT,
     TYPED_MAX,
     Amount,
+    Choice,
     Flag,
     Form,
     FormId,
@@ -57,6 +65,7 @@ TOP_UPS_SHOWN: Final = 10
 CHANGES_SHOWN: Final = 10
 FORM: Final = "prs_"
 RATE_MAX: Final = 1_000_000
+GUARD: Final = ("on", "off")
 
 # What is said after a change, by the name under which the form comes back.
 DONE: Final = {
@@ -66,6 +75,7 @@ DONE: Final = {
     "suspended": mark("The account is suspended. The customer can sign in but cannot send."),
     "lifted": mark("The account can send again."),
     "limits": mark("The limits are saved. They apply from the next call."),
+    "messages": mark("The settings for messages are saved. They apply from the next call."),
     "consent": mark("From now on, texts of this account are kept for review, each for 30 days."),
     "no-consent": mark("Texts of this account are no longer kept for review, and the kept ones are erased."),
     "factor": mark("The second factor is off. The owner signs in with the password alone."),
@@ -103,6 +113,13 @@ class AccountLimitsForm(Form):
     limits_note = NoteField(is_needed=False)
 
 
+class MessageSettingsForm(Form):
+    passcode_minutes = Whole(PASSCODE_MINUTES_MIN, PASSCODE_MINUTES_MAX, cut=TYPED_MAX)
+    message_hours = Whole(MESSAGE_HOURS_MIN, MESSAGE_HOURS_MAX, cut=TYPED_MAX)
+    guard = Choice(GUARD)
+    messages_note = NoteField(is_needed=False)
+
+
 class ConsentForm(Form):
     review_note = NoteField(is_needed=False)
     what = Flag(value="consent", is_secret=True)
@@ -118,6 +135,7 @@ def routes(services: Services) -> Sequence[Route]:
         "/credit/confirm": credit,
         "/suspension": suspend,
         "/limits": limit,
+        "/messages": change_messages,
         "/review": review,
         "/second-factor": drop_factor,
     }
@@ -140,6 +158,9 @@ async def find_account(session: OperatorSession) -> Account:
 
 async def show_account(session: OperatorSession) -> Response:
     account = await find_account(session)
+    async with session.database.connection() as connection:
+        lifetimes = await message_settings.get_lifetimes(connection, account.id)
+        limits = await message_settings.get_passcode_limits(connection, account.id)
     return session.page(
         "account.html.jinja",
         account=account,
@@ -149,7 +170,12 @@ async def show_account(session: OperatorSession) -> Response:
             "weight": str(account.weight),
             "daily_limit": _write(account.daily_limit),
             "call_limit": _write(account.call_limit),
+            "passcode_minutes": str(lifetimes.passcode_minutes),
+            "message_hours": str(lifetimes.message_hours),
+            "guard": "on" if limits.is_on else "off",
         },
+        lifetimes=lifetimes,
+        code_limits=limits.effective(account.rate_limit) if limits.is_on else None,
         done=DONE,
         **await _facts(session, account),
     )
@@ -298,6 +324,30 @@ async def limit(session: OperatorSession) -> Response:
         note=form.limits_note.data,
     )
     return _done(account.id, "limits")
+
+
+async def change_messages(session: OperatorSession) -> Response:
+    """Change the lifetimes of messages, and whether the passcode guard is on."""
+    form = await MessageSettingsForm.accept(session.request)
+    account = await find_account(session)
+    note, actor = form.messages_note.data, session.actor
+    await manage_accounts.set_lifetimes(
+        session.database,
+        account.id,
+        passcode_minutes=form.passcode_minutes.data,
+        message_hours=form.message_hours.data,
+        actor=actor,
+        note=note,
+    )
+    is_on = form.guard.data == "on"
+    await manage_accounts.set_passcode_limits(
+        session.database,
+        account.id,
+        lambda before: structs.replace(before, is_on=is_on),
+        actor=actor,
+        note=note,
+    )
+    return _done(account.id, "messages")
 
 
 async def review(session: OperatorSession) -> Response:

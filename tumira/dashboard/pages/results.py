@@ -167,9 +167,8 @@ async def list_refused(connection: Connection, upload: Upload) -> Sequence[RowFa
     """Return rows that were refused after the check; reading them takes nothing where there are none."""
     if not upload.refused:
         return []
-    return await uploads.list_faults(
-        connection, upload.id, REFUSED_PAGE, code=RowCode.NO_LONGER_ALLOWED.value
-    )
+    codes = [RowCode.NO_LONGER_ALLOWED.value, RowCode.RECIPIENT_LIMIT.value]
+    return await uploads.list_faults(connection, upload.id, REFUSED_PAGE, codes=codes)
 
 
 async def resend_file(session: CustomerSession) -> Response:

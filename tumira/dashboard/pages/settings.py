@@ -9,7 +9,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira import audit_log
+from tumira.accounts import message_settings
 from tumira.accounts import store as accounts
+from tumira.accounts.lifetimes import (
+    MESSAGE_HOURS_MAX,
+    MESSAGE_HOURS_MIN,
+    PASSCODE_MINUTES_MAX,
+    PASSCODE_MINUTES_MIN,
+    Lifetimes,
+)
 from tumira.content import review as content_review
 from tumira.content import store as content_store
 from tumira.content.review import REVIEW_NOTE_MAX
@@ -20,7 +28,19 @@ from tumira.core.ids import write_id
 from tumira.core.translation import _, mark
 from tumira.dashboard.session import CustomerSession, Private, Services, private
 from tumira.html.form_body import read_fields
-from tumira.html.forms import Amount, Faults, Flag, Form, Secret, TextField, at_most, needed, read_path_id
+from tumira.html.forms import (
+    TYPED_MAX,
+    Amount,
+    Faults,
+    Flag,
+    Form,
+    Secret,
+    TextField,
+    Whole,
+    at_most,
+    needed,
+    read_path_id,
+)
 from tumira.html.redirect import redirect
 from tumira.identity import browsers, profile
 from tumira.identity.person_rules import PASSWORD_MAX, check_email, check_name, check_password, clean_name
@@ -38,6 +58,7 @@ TEXT_MAX: Final = 2_000
 CLOSE_WORD: Final = "CLOSE"
 _DIGEST_BYTES: Final = 32
 
+_WHOLE: Final = mark("Enter a whole number from {least} to {most}.")
 WRONG_PASSWORD: Final = mark("Wrong password.")
 TOO_OFTEN: Final = mark("Too many attempts. Try again in 15 minutes.")
 # What is said after a change, and in which section, by the name under which the form comes back.
@@ -49,6 +70,7 @@ DONE: Final = {
     "sessions": ("sessions", mark("You are signed out everywhere else.")),
     "limits": ("limits", mark("Spending limits saved. They apply from now on.")),
     "notice": ("notice", mark("Low-balance alert saved.")),
+    "lifetimes": ("lifetimes", mark("Lifetimes saved. They apply to messages from now on.")),
     "review": ("refusals", mark("Your text was sent for review. You will find the answer here.")),
     "off": ("second-factor", mark("The second factor is off. You sign in with your password alone.")),
 }
@@ -82,6 +104,21 @@ class NoticeForm(Form):
     by_text = Flag()
 
 
+class LifetimesForm(Form):
+    passcode_minutes = Whole(
+        PASSCODE_MINUTES_MIN,
+        PASSCODE_MINUTES_MAX,
+        _WHOLE.format(least=PASSCODE_MINUTES_MIN, most=PASSCODE_MINUTES_MAX),
+        cut=TYPED_MAX,
+    )
+    message_hours = Whole(
+        MESSAGE_HOURS_MIN,
+        MESSAGE_HOURS_MAX,
+        _WHOLE.format(least=MESSAGE_HOURS_MIN, most=MESSAGE_HOURS_MAX),
+        cut=TYPED_MAX,
+    )
+
+
 class RefusalReviewForm(Form):
     text = TextField(
         lambda text: None if text.strip() else _("Paste the refused text."), clean=str, cut=TEXT_MAX
@@ -109,6 +146,9 @@ def routes(services: Services) -> Sequence[Route]:
         private(services, SETTINGS + "/sessions/{id}", end_session, "POST"),
         private(services, SETTINGS + "/limits", saving(SpendLimitsForm, "limits", change_limits), "POST"),
         private(services, SETTINGS + "/notice", saving(NoticeForm, "notice", change_notice), "POST"),
+        private(
+            services, SETTINGS + "/lifetimes", saving(LifetimesForm, "lifetimes", change_lifetimes), "POST"
+        ),
         private(services, REVIEW, show_review),
         private(services, REVIEW, ask_review, "POST"),
         private(services, SETTINGS + "/close", close, "POST"),
@@ -142,6 +182,7 @@ async def _page(
         contact = await logins.find_contact(connection, account_id)
         factor = await second_factors.find(connection, session.customer.principal)
         opened = await sessions.list_sessions(connection, account_id)
+        lifetimes = await message_settings.get_lifetimes(connection, account_id)
         refused = await content_store.list_latest(connection, account_id, REFUSALS_SHOWN)
     assert account is not None
     assert contact is not None, "who signs in has a login"
@@ -157,6 +198,8 @@ async def _page(
             "low_balance": _write(account.low_balance),
             "by_mail": contact.low_balance_mail,
             "by_text": contact.notice_texts,
+            "passcode_minutes": str(lifetimes.passcode_minutes),
+            "message_hours": str(lifetimes.message_hours),
         }
         | written,
         faults=faults,
@@ -210,6 +253,11 @@ async def change_notice(session: CustomerSession, form: NoticeForm) -> None:
         by_mail=form.by_mail.data,
         by_text=form.by_text.data,
     )
+
+
+async def change_lifetimes(session: CustomerSession, form: LifetimesForm) -> None:
+    lifetimes = Lifetimes(form.passcode_minutes.data * 60, form.message_hours.data * 3600)
+    await profile.change_lifetimes(session.database, session.requester, lifetimes)
 
 
 async def change_password(session: CustomerSession) -> Response:

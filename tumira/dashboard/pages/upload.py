@@ -58,6 +58,7 @@ _CODES: Final = {
     "MISSING_VALUE": mark("without a value that the message needs"),
     "NO_LONGER_ALLOWED": mark("no longer allowed"),
     "RECIPIENT_OPTED_OUT": mark("opted out of your messages"),
+    "RECIPIENT_LIMIT": mark("stopped by the passcode guard"),
 }
 _CHANGED: Final = mark(
     "The prices have changed since this page was shown. Nothing was sent. Check the price, then confirm."

@@ -20,14 +20,17 @@ async def resend_unknown(connection: Connection, carrier_id: int, ids: Sequence[
     if not due:
         return 0
     past = await queue.read_past_attempts(connection, [one.message_id for one in due])
-    batches = sorted({locked[one.message_id].batch_id for one in due})
-    recipients = await places.count_recipients(connection, batches)
+    batches = await places.find_batch_facts(
+        connection, sorted({locked[one.message_id].batch_id for one in due})
+    )
     outcomes: list[Outcome] = []
     for one in due:
         message_id = MessageId(one.message_id)
         if past[message_id].resends >= RESENDS_MAX:
             outcomes.append(Ended(message_id, "sending", "unconfirmed", None, incident="hold"))
         else:
-            lane = fairness.lane(recipients[locked[message_id].batch_id])
-            outcomes.append(Resumed(message_id, carrier_id, lane, resend=True))
+            # One that is too late is not submitted: the sender finds that out.
+            batch = batches[locked[message_id].batch_id]
+            lane = fairness.lane(batch.recipients)
+            outcomes.append(Resumed(message_id, carrier_id, lane, batch.expires_at, resend=True))
     return await settle(connection, outcomes, locked=locked, worker="")

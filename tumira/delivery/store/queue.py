@@ -56,6 +56,8 @@ class ClaimedMessage(Struct, frozen=True):
     segments: int
     body: str
     created_at: datetime
+    # When it stops being worth delivering.
+    expires_at: datetime
     claimed_at: datetime
     # The carrier that it avoids, because it was in doubt there.
     avoid: int | None
@@ -100,7 +102,7 @@ _START_PICKED: Final = """
                   AND (SELECT id FROM touched ORDER BY id DESC LIMIT 1)
        AND status = 'queued'
 ), texts AS (
-    SELECT id, body, created_at
+    SELECT id, body, created_at, coalesce(expires_at, created_at + interval '24 hours') AS expires_at
       FROM batches
      WHERE id = ANY(ARRAY(SELECT id FROM touched))
        AND id BETWEEN (SELECT id FROM touched ORDER BY id LIMIT 1)
@@ -108,7 +110,8 @@ _START_PICKED: Final = """
 )
 SELECT picked.message_id, started.batch_id, started.account_id, started.country, picked.lane, picked.turn,
        picked.again, started.recipient, started.segments, coalesce(started.body, texts.body, '') AS body,
-       texts.created_at, clock_timestamp() AS claimed_at, picked.avoid, picked.country AS queue,
+       texts.created_at, texts.expires_at, clock_timestamp() AS claimed_at, picked.avoid,
+       picked.country AS queue,
        started.network, started.cost, opt_out.number IS NOT NULL AS opted_out,
        -- Read with the claim: a name that was revoked before is on no message that is claimed now. The
        -- network's own decision counts more than that of its country.

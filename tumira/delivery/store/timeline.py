@@ -50,6 +50,8 @@ class Timeline:
     segments: int
     cost: Decimal
     created_at: datetime
+    # When it stops being worth delivering.
+    expires_at: datetime
     reference: str | None
     entries: Sequence[TimelineEntry]
 
@@ -131,7 +133,9 @@ WITH happened AS (
      WHERE message_id = %(message_id)s
 )
 SELECT m.id, m.batch_id, m.account_id, m.recipient, m.country, m.network, m.status, m.failure_reason,
-       m.segments, m.cost, b.created_at, b.reference, m.sent_at, m.delivered_at, m.refunded_at,
+       m.segments, m.cost, b.created_at,
+       coalesce(b.expires_at, b.created_at + interval '24 hours') AS expires_at, b.reference,
+       m.sent_at, m.delivered_at, m.refunded_at,
        h.at, h.event, c.name AS carrier, h.part, h.attempt, h.state, h.error, h.detail, h.sender
   FROM messages m
   JOIN batches b ON b.id = m.batch_id AND b.id BETWEEN %(batch_low)s AND %(batch_high)s

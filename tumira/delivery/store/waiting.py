@@ -30,6 +30,7 @@ class QueueEntry(Struct, frozen=True):
     lane: int
     turn: int | None
     again: bool
+    expires_at: datetime
     avoid: int | None = None
 
 
@@ -40,16 +41,17 @@ CASE WHEN EXISTS (SELECT FROM routes WHERE routes.country = entry.country AND ro
 """
 
 SQL_ENQUEUE: Final = Statement(f"""
-INSERT INTO queue (country, lane, turn, message_id, again, avoid, avoid_until)
+INSERT INTO queue (country, lane, turn, message_id, again, expires_at, avoid, avoid_until)
 SELECT proper.queue, entry.lane,
        coalesce(entry.turn, (SELECT turn FROM clocks
                               WHERE clocks.country = proper.queue AND clocks.lane = entry.lane), 0),
-       entry.message_id, entry.again, entry.avoid,
+       entry.message_id, entry.again, entry.expires_at, entry.avoid,
        CASE WHEN entry.avoid IS NOT NULL
             THEN clock_timestamp() + make_interval(secs => %(avoid_s)s) END
   FROM unnest(%(message_id)s::uuid[], %(country)s::text[], %(network)s::text[], %(queue)s::text[],
-              %(lane)s::smallint[], %(turn)s::bigint[], %(again)s::boolean[], %(avoid)s::integer[])
-       AS entry (message_id, country, network, queue, lane, turn, again, avoid)
+              %(lane)s::smallint[], %(turn)s::bigint[], %(again)s::boolean[],
+              %(expires_at)s::timestamptz[], %(avoid)s::integer[])
+       AS entry (message_id, country, network, queue, lane, turn, again, expires_at, avoid)
  CROSS JOIN LATERAL (SELECT coalesce(entry.queue, {_PROPER}) AS queue) AS proper
 """)  # noqa: S608 - only a constant is put in
 
@@ -247,18 +249,24 @@ async def adopt_orphans(connection: Connection) -> int:
     return len(await SQL_ADOPT_ORPHANS.rows(connection))
 
 
-SQL_RECIPIENTS: Final = Statement("""
-SELECT id, recipients
+class BatchFacts(Struct, frozen=True):
+    """How many recipients a batch has, which decides its lane, and when its messages expire."""
+
+    recipients: int
+    expires_at: datetime
+
+
+SQL_BATCH_FACTS: Final = Statement("""
+SELECT id, recipients, coalesce(expires_at, created_at + interval '24 hours') AS expires_at
   FROM batches
  WHERE id = ANY(%(ids)s::uuid[])
    AND id BETWEEN %(low)s AND %(high)s
 """)
 
 
-async def count_recipients(connection: Connection, ids: Sequence[BatchId]) -> Mapping[UUID, int]:
-    """Return how many recipients batches have, which decides their lane."""
-    rows = await SQL_RECIPIENTS.rows(connection, ids=ids, low=min(ids), high=max(ids))
-    return {row[0]: row[1] for row in rows}
+async def find_batch_facts(connection: Connection, ids: Sequence[BatchId]) -> Mapping[UUID, BatchFacts]:
+    rows = await SQL_BATCH_FACTS.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    return {batch_id: BatchFacts(*facts) for batch_id, *facts in rows}
 
 
 class Incident(Struct, frozen=True):
@@ -284,30 +292,26 @@ async def insert_incidents(connection: Connection, incidents: Sequence[Incident]
     await SQL_INSERT_INCIDENTS.rows(connection, **columns(Incident, incidents))
 
 
-SQL_LIST_OLD: Final = Statement("""
+# Rows of the version before have no time of their own.
+SQL_LIST_EXPIRED: Final = Statement("""
 SELECT message_id, country, lane, turn
-  FROM (SELECT message_id, country, lane, turn FROM queue WHERE message_id < %(before)s
-         UNION ALL
-        SELECT message_id, NULL, NULL, NULL
-          FROM retries
-         WHERE message_id < %(before)s
-           AND NOT in_doubt) AS waiting
+  FROM queue
+ WHERE expires_at < %(by)s
+    OR expires_at IS NULL AND message_id < %(first)s
  LIMIT %(count_max)s
 """)
 
 
-async def list_older(
-    connection: Connection, before: UUID, count_max: int
-) -> Mapping[UUID, QueuePlace | None]:
-    """Return waiting messages that were accepted before this id, without those in doubt.
+async def list_expired(
+    connection: Connection, by: datetime, first: UUID, count_max: int
+) -> Mapping[UUID, QueuePlace]:
+    """Return queued messages that expire before a time, with their places.
 
-    Each comes with its place in the queue, or None if it waits for a retry.
+    Those without a time of their own expire if they were accepted before the id `first`. A message that waits
+    for a retry is due within minutes, and is looked at then.
     """
-    rows = await SQL_LIST_OLD.rows(connection, before=before, count_max=count_max)
-    return {
-        message_id: None if country is None else (country, lane, turn)
-        for message_id, country, lane, turn in rows
-    }
+    rows = await SQL_LIST_EXPIRED.rows(connection, by=by, first=first, count_max=count_max)
+    return {message_id: (country, lane, turn) for message_id, country, lane, turn in rows}
 
 
 SQL_LIST_IN_QUEUE: Final = Statement("""
@@ -337,13 +341,13 @@ WITH moved AS (
                      AND message_id = place.message_id
                      FOR UPDATE SKIP LOCKED
                   ) AS row))
- RETURNING message_id, lane, again, avoid, avoid_until
+ RETURNING message_id, lane, again, expires_at, avoid, avoid_until
 )
-INSERT INTO queue (country, lane, turn, message_id, again, avoid, avoid_until)
+INSERT INTO queue (country, lane, turn, message_id, again, expires_at, avoid, avoid_until)
 SELECT target.queue, moved.lane,
        coalesce((SELECT turn FROM clocks
                   WHERE clocks.country = target.queue AND clocks.lane = moved.lane), 0),
-       moved.message_id, moved.again, moved.avoid, moved.avoid_until
+       moved.message_id, moved.again, moved.expires_at, moved.avoid, moved.avoid_until
   FROM moved
   JOIN unnest(%(ids)s::uuid[], %(targets)s::text[]) AS target (message_id, queue) USING (message_id)
 RETURNING 1

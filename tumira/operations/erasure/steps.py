@@ -24,7 +24,7 @@ from tumira.operations.erasure.store import LOWEST
 from tumira.postgres.connection import Connection
 from tumira.pricing.phone_numbers import Subject
 from tumira.replies import store as replies
-from tumira.sending import lifecycle
+from tumira.sending import code_stops, lifecycle
 from tumira.uploads import kept_files
 
 MESSAGES_MAX: Final = 500
@@ -201,6 +201,7 @@ async def _answers(connection: Connection, walk: Walk) -> StepResult:
 
 async def _proofs(connection: Connection, walk: Walk) -> StepResult:
     await ported.delete_number(connection, walk.subject.number)
+    await code_stops.erase_number(connection, walk.subject.number)
     owners = await find_owners(connection, walk.subject.number)
     if owners.account_id is not None or owners.is_operator:
         # They protect the sign-in of the account or operator, and are deleted after two days.

@@ -1,0 +1,142 @@
+"""The guard against SMS pumping: how many passcodes an account sends to a number and to its neighbours.
+
+A script on a sign-up form asks for codes to numbers that nobody reads. So passcodes are counted for each
+account and range, which is a number without its last four digits. `PasscodeLimits` has the limits: to a
+number in ten minutes and in a day, to a range in ten minutes. A range over its limit is stopped for twelve
+hours, or until the account's owner lifts it; a number over its limit gets codes again as its earlier ones
+grow old.
+
+A code is kept as one integer: the second in which it was accepted, rounded up, and the last four digits of
+its number. It counts until the window has passed since that second, so no window ever holds more codes than
+the limit. A range keeps its codes of a day, at most `KEPT_MAX` of them and those of the last ten minutes; so
+the daily limit is exact for accounts that send fewer codes a day than that to a range.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from tumira.accounts.passcode_limits import EffectiveLimits
+from tumira.content.passcodes import is_passcode
+from tumira.core.errors import RecipientCode
+from tumira.core.ids import AccountId
+from tumira.pricing.quote import ValidRequest
+from tumira.sending.fairness import SMALL_MAX
+
+WINDOW_S: Final = 600
+DAY_S: Final = 86_400
+STOP_S: Final = 12 * 3600
+KEPT_MAX: Final = 256
+
+_SECOND_US: Final = 1_000_000
+_LAST_DIGITS: Final = 4
+_NUMBERS: Final = 10**_LAST_DIGITS
+
+# An account, and the beginning of the numbers of a range.
+RangeKey = tuple[AccountId, str]
+
+
+class StopKind(StrEnum):
+    """Which limit a passcode was over."""
+
+    NUMBER = "number"
+    RANGE = "range"
+
+
+class RangeCodes(Struct, frozen=True):
+    """The passcodes that an account lately sent to one range, oldest first, and what follows from them."""
+
+    codes: tuple[int, ...] = ()
+    # Stopped before this time; zero for a range that never was.
+    stopped_until_us: int = 0
+    # By the owner: everything passes.
+    is_lifted: bool = False
+
+
+class GuardDecision(Struct, frozen=True):
+    """The numbers to which no passcode is sent, and the ranges as they are if the others are sent."""
+
+    stopped: Mapping[str, StopKind]
+    ranges: Mapping[RangeKey, RangeCodes]
+
+    @property
+    def barred(self) -> Mapping[str, RecipientCode]:
+        return dict.fromkeys(self.stopped, RecipientCode.RECIPIENT_LIMIT)
+
+
+NOTHING_STOPPED: Final = GuardDecision({}, {})
+
+
+def carries_passcode(request: ValidRequest) -> bool:
+    """Tell whether a send is a passcode: a text to more than a few numbers is none, whatever it says."""
+    return len(request.to) <= SMALL_MAX and is_passcode(request.body)
+
+
+def range_of(number: str) -> str:
+    return number[:-_LAST_DIGITS]
+
+
+def last_digits_of(number: str) -> int:
+    return int(number[-_LAST_DIGITS:])
+
+
+def decide(
+    account_id: AccountId,
+    limits: EffectiveLimits,
+    numbers: Iterable[str],
+    ranges: Mapping[RangeKey, RangeCodes],
+    now_us: int,
+) -> GuardDecision:
+    """Decide to which numbers a passcode may go; the caller keeps the ranges if it sends to them."""
+    stopped: dict[str, StopKind] = {}
+    changed: dict[RangeKey, RangeCodes] = {}
+    for number in numbers:
+        key = (account_id, range_of(number))
+        before = changed.get(key) or ranges.get(key) or RangeCodes()
+        if before.is_lifted:
+            continue
+        if now_us < before.stopped_until_us:
+            stopped[number] = StopKind.RANGE
+            continue
+        after = _add(before.codes, last_digits_of(number), limits, now_us)
+        if not isinstance(after, StopKind):
+            changed[key] = RangeCodes(after)
+            continue
+        stopped[number] = after
+        if after is StopKind.RANGE:
+            changed[key] = RangeCodes(before.codes, now_us + STOP_S * _SECOND_US)
+    return GuardDecision(stopped, changed)
+
+
+def _add(
+    codes: tuple[int, ...], last_digits: int, limits: EffectiveLimits, now_us: int
+) -> tuple[int, ...] | StopKind:
+    """Return the codes of a range with one more, or the limit that it would exceed."""
+    now_s = now_us // _SECOND_US
+    if codes and codes[-1] >= (now_s + 2) * _NUMBERS:
+        codes = _without_future(codes, now_s + 1)
+    lately = codes[_first_after(codes, now_s - WINDOW_S) :]
+    today = codes[_first_after(codes, now_s - DAY_S) :]
+    if _count(lately, last_digits) >= limits.number or _count(today, last_digits) >= limits.number_day:
+        return StopKind.NUMBER
+    if len(lately) >= limits.range:
+        return StopKind.RANGE
+    kept = today[-max(KEPT_MAX - 1, len(lately)) :]
+    return (*kept, (now_s + 1) * _NUMBERS + last_digits)
+
+
+def _first_after(codes: Sequence[int], second: int) -> int:
+    """Return the place of the first code that is later than this second."""
+    return bisect_right(codes, (second + 1) * _NUMBERS - 1)
+
+
+def _count(codes: Iterable[int], last_digits: int) -> int:
+    return sum(code % _NUMBERS == last_digits for code in codes)
+
+
+def _without_future(codes: Iterable[int], end_s: int) -> tuple[int, ...]:
+    """Date what a clock that was since set back has dated later than the end of this second."""
+    return tuple(min(code // _NUMBERS, end_s) * _NUMBERS + code % _NUMBERS for code in codes)
