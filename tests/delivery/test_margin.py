@@ -9,11 +9,21 @@ import pytest
 
 from tests.support.delivery.engine import numbers
 from tests.support.delivery.margins import check_margins
-from tests.support.delivery.settling import World
-from tumira.delivery.outcomes import Taken
-from tumira.delivery.routes import margin
-from tumira.delivery.routes.margin import Margin, MarginBy, end_of_month, month_of, write_name
-from tumira.delivery.store.queue import ClaimedMessage
+from tests.support.delivery.settling import WORKER, World
+from tumira.delivery.lanes import BOTTOM, Room
+from tumira.delivery.outcomes import WHOLE, Taken
+from tumira.delivery.routes import manage, margin
+from tumira.delivery.routes.margin import (
+    Margin,
+    MarginBy,
+    end_of_month,
+    month_of,
+    set_cost,
+    write_name,
+)
+from tumira.delivery.routes.rules import SegmentCost
+from tumira.delivery.store import queue
+from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 
 COST: Final = Decimal("0.011")
 LONG: Final = "Your statement is ready. " * 8
@@ -103,6 +113,33 @@ async def test_a_doubt_that_is_held_is_paid_for_until_a_receipt_says_otherwise(w
     # Its cost was never learnt, and that is said.
     assert (found.segments, found.unpriced, found.revenue) == (1, 1, Decimal(0))
     assert await check_margins(world.engine) == 0
+
+
+async def test_a_segment_that_only_a_receipt_proves_has_the_cost_of_its_route(world: World) -> None:
+    await manage.add_route(
+        world.engine.database, country="ZW", network="econet", carrier="one", priority=1, cost=COST
+    )
+    await world.send()
+    wanted = ClaimRequest("ZW-econet", 1, 0, 1, BOTTOM, BOTTOM)
+    async with world.engine.database.transaction() as connection:
+        claimed = await queue.claim(
+            connection, [wanted], Room(1, 0, 1), worker=WORKER, bind="one/1", carrier_id=world.carrier_id
+        )
+    assert claimed is not None
+    await world.settle(world.doubtful(claimed[0]))
+    await world.settle(world.taken(claimed[0], late=True), world.reported(claimed[0]))
+    assert (await total(world)).unpriced == 0
+    assert await check_margins(world.engine) == Decimal("0.04") - COST
+
+
+async def test_a_message_that_the_carrier_cuts_costs_as_many_segments_as_it_has(world: World) -> None:
+    claimed = await world.claim_one(LONG)
+    whole = taken(world, claimed, WHOLE)
+    set_cost(whole.part, SegmentCost(COST, "USD", Decimal(1)), claimed.segments)
+    await world.settle(whole)
+    found = await total(world)
+    assert (found.segments, found.cost_usd) == (2, 2 * COST)
+    assert await check_margins(world.engine) == Decimal("0.08") - 2 * COST
 
 
 async def test_a_month_is_shown_by_carrier_network_and_account(world: World) -> None:

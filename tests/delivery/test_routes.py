@@ -143,11 +143,24 @@ def test_the_cost_of_a_segment_is_that_of_the_route_it_took() -> None:
         route(SECOND, "econet", 1),
     ]
     found.renew(ALL, {1}, ["ZW"], (), given)
-    assert found.cost_of(FIRST, "ZW", "econet") == SegmentCost(Decimal("0.2"), "ZAR", Decimal("0.010000"))
-    assert found.cost_of(FIRST, "ZW", "netone") == SegmentCost(Decimal("0.03"), "USD", Decimal("0.030000"))
-    assert found.cost_of(FIRST, "ZW", None) == SegmentCost(Decimal("0.03"), "USD", Decimal("0.030000"))
-    assert found.cost_of(SECOND, "ZW", "econet") is None
+    assert found.cost_of(FIRST, "ZW", "econet") == SegmentCost(Decimal("0.2"), "ZAR", Decimal("0.05"))
+    assert found.cost_of(FIRST, "ZW", "netone") == SegmentCost(Decimal("0.03"), "USD", Decimal(1))
+    assert found.cost_of(FIRST, "ZW", None) == SegmentCost(Decimal("0.03"), "USD", Decimal(1))
+    assert found.cost_of(SECOND, "ZW", "econet") == SegmentCost(None, "USD", Decimal(1))
+    assert found.cost_of(SECOND, "ZW", "netone") is None
     assert found.cost_of(FIRST, "ZA", "mtn") is None
+
+
+def test_what_an_answer_says_of_the_cost_counts_in_the_currency_of_the_route() -> None:
+    rand = SegmentCost(Decimal("0.2"), "ZAR", Decimal("0.05"))
+    assert rand.add_up(3, None) == (Decimal("0.6"), "ZAR", Decimal("0.030000"))
+    assert rand.add_up(3, (Decimal("0.5"), "ZAR")) == (Decimal("0.5"), "ZAR", Decimal("0.025000"))
+    # Credits, or nobody knows what.
+    for told in ((Decimal(3), "CREDITS"), (Decimal(3), "")):
+        assert rand.add_up(3, told) == (Decimal("0.6"), "ZAR", Decimal("0.030000"))
+    unknown = SegmentCost(None, "ZAR", Decimal("0.05"))
+    assert unknown.add_up(1, None) is None
+    assert unknown.add_up(1, (Decimal("0.4"), "ZAR")) == (Decimal("0.4"), "ZAR", Decimal("0.020000"))
 
 
 def test_a_route_loses_money_when_its_cost_exceeds_the_price() -> None:

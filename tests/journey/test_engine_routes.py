@@ -2,15 +2,19 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import Final
 
 import pytest
 
+from tests.support.carriers.africastalking import AfricasTalkingServer
+from tests.support.carriers.server import Callback, SentText, run_carrier
+from tests.support.carriers.smsportal import SmsPortalServer
 from tests.support.delivery.engine import Engine, numbers
 from tests.support.delivery.margins import check_margins
-from tests.support.processes.service import Caller, free_port
+from tests.support.processes.service import Caller, free_port, run_web
 from tumira.delivery.routes import manage, margin
 from tumira.delivery.routes.margin import MarginBy
 from tumira.delivery.store import binds, carriers
@@ -151,6 +155,59 @@ async def test_routes_that_come_and_go_under_traffic_strand_and_double_nothing(e
         assert sum(counts.values()) == 6 * sent
         assert await engine.rows("SELECT FROM incidents") == []
         await check_margins(engine)
+
+
+class PortedServer(SmsPortalServer):
+    """Says that every number is in another network than its prefix says."""
+
+    def report(self, text: SentText, state: str, *, forged: bool) -> Callback:
+        told = super().report(text, state, forged=forged)
+        return replace(told, body=told.body.replace(b'"Mnc": "01"', b'"Mnc": "10"'))
+
+
+async def test_a_provider_over_http_names_its_cost_and_the_network(engine: Engine) -> None:
+    with run_carrier(AfricasTalkingServer()) as talking, run_carrier(PortedServer()) as portal:
+        for name, provider in (("talking", talking), ("portal", portal)):
+            country = "ZW" if provider is talking else "ZA"
+            await engine.add_http_carrier(name, provider, [country])
+        await manage.set_rate(engine.database, "KES", Decimal("0.01"))
+        await manage.add_route(
+            engine.database,
+            country="ZW",
+            network=None,
+            carrier="talking",
+            priority=1,
+            cost=Decimal(1),
+            currency="KES",
+        )
+        await manage.add_route(
+            engine.database, country="ZA", network=None, carrier="portal", priority=1, cost=Decimal("0.01")
+        )
+        with run_web(engine.url) as web:
+            engine.start_worker(public_url=web.base)
+            for name, provider in (("talking", talking), ("portal", portal)):
+                (row,) = await engine.rows(
+                    "SELECT hook_token FROM http_carriers JOIN carriers ON id = carrier_id WHERE name = $1",
+                    name,
+                )
+                provider.callback_url = f"{web.base}/hooks/carriers/{row['hook_token']}"
+            caller = await engine.open_account()
+            await engine.send(caller, [numbers(1)[0], "+27821230001"])
+            await engine.until_all("delivered")
+            await engine.send(caller, ["+27821230001"])
+            await engine.until_all("delivered")
+    rows = await engine.rows(
+        "SELECT country, network, p.cost, currency, cost_usd"
+        "  FROM parts p JOIN messages m ON m.id = message_id ORDER BY m.id, country DESC"
+    )
+    dollar = Decimal("0.01")
+    # It says KES 0.80, and the other a price without a currency, which is not believed.
+    assert [tuple(row) for row in rows] == [
+        ("ZW", "econet", Decimal("0.8"), "KES", Decimal("0.008")),
+        ("ZA", "vodacom", dollar, "USD", dollar),
+        ("ZA", "mtn", dollar, "USD", dollar),
+    ]
+    await check_margins(engine)
 
 
 @pytest.mark.long

@@ -25,6 +25,8 @@ from tumira.delivery.outcomes import (
 )
 from tumira.delivery.routes import margin
 from tumira.delivery.routes.ported import learn_networks, record_learnt
+from tumira.delivery.routes.rules import find_cost, list_costs
+from tumira.delivery.routes.store import list_routes
 from tumira.delivery.settle_rules import (
     NO_RULES,
     REFUND_ALL,
@@ -202,6 +204,7 @@ async def _write_messages(
         await _leave(connection, decided.landed, {})
     parts = list(decided.parts.values())
     if decided.doubled:
+        await _price(connection, decided)
         parts += await settlement.add_parts_once(connection, decided.doubled)
     # A later outcome of the same group may have settled what an earlier one had sent back to wait.
     entries = [one for one in decided.entries if decided.changed[one.message_id].status == "queued"]
@@ -218,6 +221,16 @@ async def _write_messages(
         await places.insert_incidents(connection, decided.incidents)
     changes = {change.id: change for change in batches}
     return [(batch, changes[batch.id]) for batch in written.batches], parts
+
+
+async def _price(connection: Connection, decided: Consequences) -> None:
+    """Give segments their costs that became known by a receipt instead of an answer."""
+    costs = list_costs(await list_routes(connection))
+    for part in decided.doubled.values():
+        message = decided.messages[part.message_id]
+        cost = find_cost(costs, part.carrier_id, message.country, message.network)
+        if cost is not None and part.cost is None:
+            margin.set_cost(part, cost, message.segments)
 
 
 async def _leave(

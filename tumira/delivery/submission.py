@@ -2,6 +2,7 @@
 
 import random
 from datetime import datetime
+from decimal import Decimal
 from functools import lru_cache
 from typing import Final
 
@@ -16,6 +17,7 @@ from tumira.delivery.outcomes import (
     Taken,
 )
 from tumira.delivery.receipt_rules import key
+from tumira.delivery.routes.margin import set_cost
 from tumira.delivery.routes.rules import SegmentCost
 from tumira.delivery.smpp.encoding import EncodedText, encode
 from tumira.delivery.smpp.pdu import SubmitBodies, relative_validity
@@ -57,6 +59,7 @@ class Submission:
         "sender",
         "taken",
         "todo",
+        "told_cost",
         "touched_at",
         "waiting",
     )
@@ -72,8 +75,9 @@ class Submission:
         self.claimed = claimed
         self.encoded = encoded
         self.reference = reference
-        # What the carrier takes for a segment, if known; an answer that names its own cost replaces it.
+        # What the carrier takes for a segment by its route, and what its answer says that the message costs.
         self.cost: SegmentCost | None = None
+        self.told_cost: tuple[Decimal, str] | None = None
         # The account's sender name, unless the carrier refused it; None for the carrier's own. And the
         # segments that were submitted under it.
         self.sender = claimed.sender_name
@@ -171,10 +175,7 @@ def segment_taken(
         sender=claimed.sender_name if number in submission.named else carrier.settings.source,
     )
     if submission.cost is not None:
-        # The only part of a message that the carrier cuts has the cost of all its segments.
-        count = claimed.segments if number == WHOLE else 1
-        cost = submission.cost
-        part.cost, part.currency, part.cost_usd = cost.amount * count, cost.currency, cost.usd * count
+        set_cost(part, submission.cost, claimed.segments, submission.told_cost)
     whole = claimed if submission.count == 1 else None
     return Taken(claimed.id, part, submission.complete, submission.closed, whole)
 

@@ -13,10 +13,11 @@ HAVING sum(segments) > 0
  ORDER BY 1, 2, 3, 4
 """
 _PARTS: Final = """
-SELECT p.carrier_id, m.country, coalesce(m.network, 'other'), m.account_id, count(*),
-       count(*) FILTER (WHERE p.cost_usd IS NULL), coalesce(sum(p.cost_usd), 0)
+SELECT p.carrier_id, m.country, coalesce(m.network, 'other'), m.account_id, sum(cut.count)::bigint,
+       coalesce(sum(cut.count) FILTER (WHERE p.cost_usd IS NULL), 0)::bigint, coalesce(sum(p.cost_usd), 0)
   FROM parts p
   JOIN messages m ON m.id = p.message_id
+ CROSS JOIN LATERAL (SELECT CASE WHEN p.number = 0 THEN m.segments ELSE 1 END AS count) AS cut
  GROUP BY 1, 2, 3, 4
  ORDER BY 1, 2, 3, 4
 """

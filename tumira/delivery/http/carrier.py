@@ -153,6 +153,7 @@ class HttpCarrier:
                 segments=documents.as_count(self._at(paths.segments, document)) or None,
                 cost=None if cost is None else cost[0] / paths.cost_divisor,
                 balance=None if balance is None else balance[0],
+                currency="" if cost is None else cost[1],
             ),
             document,
         )

@@ -165,7 +165,7 @@ class HttpLink:
             callback_url=self._callback_url,
             at=datetime.now(UTC),
         )
-        task = self._loop.create_task(self._submit_one(tag, message, claimed.segments))
+        task = self._loop.create_task(self._submit_one(tag, submission, message))
         self._calls[task] = tag
         task.add_done_callback(self._forget)
 
@@ -174,7 +174,7 @@ class HttpLink:
         if not self._calls:
             self._drained.set()
 
-    async def _submit_one(self, tag: object, message: OutgoingMessage, segments: int) -> None:
+    async def _submit_one(self, tag: object, submission: Submission, message: OutgoingMessage) -> None:
         task = asyncio.current_task()
         assert task is not None
         try:
@@ -195,11 +195,14 @@ class HttpLink:
             self._listener.unanswered(tag, "its answer could not be read")
         else:
             self._forget(task)
-            self._note(answer, segments)
+            self._note(answer, submission)
             self._answered(tag, answer)
         self._listener.settled()
 
-    def _note(self, answer: SubmitAnswer, segments: int) -> None:
+    def _note(self, answer: SubmitAnswer, submission: Submission) -> None:
+        segments = submission.claimed.segments
+        if answer.cost is not None:
+            submission.told_cost = (answer.cost, answer.currency)
         if answer.balance is not None and self._follower is not None:
             self._follower.note_balance(answer.balance)
         if answer.segments not in {None, 0, segments} and not self._is_miscounted:

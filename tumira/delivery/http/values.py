@@ -72,6 +72,8 @@ class SubmitAnswer(Struct, frozen=True):
     segments: int | None = None
     cost: Decimal | None = None
     balance: Decimal | None = None
+    # Of the cost; empty where the answer does not say.
+    currency: str = ""
 
 
 class CarrierReport(Struct, frozen=True):

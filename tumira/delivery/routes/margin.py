@@ -16,6 +16,8 @@ from msgspec import Struct
 
 from tumira.core.days import local_day
 from tumira.core.ids import AccountId
+from tumira.delivery.outcomes import WHOLE
+from tumira.delivery.routes.rules import SegmentCost
 from tumira.delivery.store.settlement import LockedMessage, NewPart
 from tumira.postgres.columns import columns
 from tumira.postgres.connection import Connection
@@ -27,6 +29,15 @@ NO_CARRIER: Final = 0
 ROWS_MAX: Final = 1_000
 
 _NOTHING: Final = Decimal(0)
+
+
+def set_cost(
+    part: NewPart, cost: SegmentCost, segments: int, told: tuple[Decimal, str] | None = None
+) -> None:
+    """Give a segment its cost; the only part of a message that the carrier cuts has that of all segments."""
+    known = cost.add_up(segments if part.number == WHOLE else 1, told)
+    if known is not None:
+        part.cost, part.currency, part.cost_usd = known
 
 
 class Sale(Struct, frozen=True):
@@ -63,10 +74,13 @@ def add_up(
         return rows.get(key) or rows.setdefault(key, MarginRow(*key))
 
     for part in parts:
-        row = row_of(part.carrier_id, messages[part.message_id])
-        row.segments += 1
+        message = messages[part.message_id]
+        row = row_of(part.carrier_id, message)
+        # A carrier that cuts texts itself has all segments in one part.
+        count = message.segments if part.number == WHOLE else 1
+        row.segments += count
         if part.cost_usd is None:
-            row.unpriced += 1
+            row.unpriced += count
         else:
             row.cost_usd += part.cost_usd
     for sale in sales:

@@ -21,12 +21,27 @@ _DEAREST: Final = Decimal("Infinity")
 Rank = tuple[int, int, Decimal]
 
 
-class SegmentCost(Struct, frozen=True):
-    """What a carrier takes for a segment, in its currency and in US dollars."""
+# Costs are kept in millionths of a dollar.
+MICRO: Final = Decimal("0.000001")
 
-    amount: Decimal
+
+class SegmentCost(Struct, frozen=True):
+    """What a carrier takes for a segment, if known; `rate` is what its currency is worth in USD."""
+
+    amount: Decimal | None
     currency: str
-    usd: Decimal
+    rate: Decimal
+
+    def add_up(self, segments: int, told: tuple[Decimal, str] | None) -> tuple[Decimal, str, Decimal] | None:
+        """Return the cost of some segments, its currency, and the same in US dollars; None if not known.
+
+        `told` is what the carrier's answer says. It counts if it is in the same currency: some carriers count
+        in credits, or do not say in what.
+        """
+        amount = None if self.amount is None else self.amount * segments
+        if told is not None and told[1] == self.currency:
+            amount = told[0]
+        return None if amount is None else (amount, self.currency, (amount * self.rate).quantize(MICRO))
 
 
 class CarrierRoute(Struct, frozen=True):
@@ -49,9 +64,6 @@ class CarrierRoute(Struct, frozen=True):
     def cost_usd(self) -> Decimal | None:
         return None if self.cost is None else (self.cost * self.rate).quantize(MICRO)
 
-
-# Costs are kept in millionths of a dollar.
-MICRO: Final = Decimal("0.000001")
 
 # The carriers that may take the messages of a queue, each with the rank of its route.
 Ranked = Sequence[tuple[Rank, Carrier]]
@@ -92,6 +104,19 @@ def _rank(step: int, route: CarrierRoute) -> Rank:
     return step, route.priority, _DEAREST if cost is None else cost
 
 
+# By carrier and queue.
+Costs = Mapping[tuple[int, str], SegmentCost]
+
+
+def list_costs(routes: Sequence[CarrierRoute]) -> Costs:
+    return {(one.carrier_id, one.queue): SegmentCost(one.cost, one.currency, one.rate) for one in routes}
+
+
+def find_cost(costs: Costs, carrier_id: int, country: str, network: str | None) -> SegmentCost | None:
+    """Return what a carrier takes for a segment to a network; None without a route."""
+    return costs.get((carrier_id, f"{country}-{network}")) or costs.get((carrier_id, country))
+
+
 def list_losing(
     routes: Sequence[CarrierRoute], prices: Iterable[Price]
 ) -> Sequence[tuple[CarrierRoute, Decimal]]:
@@ -111,7 +136,7 @@ class Routes:
         # Queues with another healthy carrier, and those with messages that another carrier left in doubt.
         self._relieved: Mapping[int, Collection[str]] = {}
         self._relieving: Mapping[int, Sequence[str]] = {}
-        self._costs: Mapping[tuple[int, str], SegmentCost] = {}
+        self._costs: Costs = {}
 
     def queues_of(self, carrier: Carrier, *, trying: bool) -> Sequence[str]:
         return (self._covering if trying else self._serving).get(carrier.id, ())
@@ -125,11 +150,7 @@ class Routes:
         return self._relieving.get(carrier.id, ())
 
     def cost_of(self, carrier: Carrier, country: str, network: str | None) -> SegmentCost | None:
-        """Return what a carrier takes for a segment to a network; None if that is not known."""
-        if not self._costs:
-            return None
-        direct = self._costs.get((carrier.id, f"{country}-{network}"))
-        return direct or self._costs.get((carrier.id, country))
+        return find_cost(self._costs, carrier.id, country, network) if self._costs else None
 
     def renew(
         self,
@@ -167,8 +188,4 @@ class Routes:
         self._covering, self._serving = covering, serving
         self._relieved = relieved
         self._relieving = {carrier_id: tuple(own) for carrier_id, own in relieving.items()}
-        self._costs = {
-            (one.carrier_id, one.queue): SegmentCost(one.cost, one.currency, one.cost_usd)
-            for one in routes
-            if one.cost is not None and one.cost_usd is not None
-        }
+        self._costs = list_costs(routes)
