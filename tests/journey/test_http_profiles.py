@@ -36,6 +36,16 @@ EACH: Final = [
 ONE, TWO, THREE, FOUR = numbers(4)
 
 
+# An answer that takes long is lost soon, and a carrier that stopped is tried again soon.
+BRISK: Final = HttpTimeouts(connect_s=1, answer_s=2, quiet_s=5, repeat_s=0.05, stop_s=0.3, ask_s=0.1)
+
+
+def poll_soon(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "esolutions":
+        for module in ("link", "follower"):
+            monkeypatch.setattr(f"tumira.delivery.http.{module}.poll_ages", lambda _: tuple(range(1, 40)))
+
+
 async def hook(engine: Engine, web: Service) -> str:
     (row,) = await engine.rows("SELECT hook_token FROM http_carriers")
     return f"{web.base}/hooks/carriers/{row['hook_token']}"
@@ -45,9 +55,7 @@ async def hook(engine: Engine, web: Service) -> str:
 async def test_from_send_to_receipt_webhook_and_refund(
     engine: Engine, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("link", "follower"):
-        if name == "esolutions":
-            monkeypatch.setattr(f"tumira.delivery.http.{module}.poll_ages", lambda _: tuple(range(1, 20)))
+    poll_soon(name, monkeypatch)
     with run_carrier(PROVIDERS[name]()) as provider, run_web(engine.url) as web:
         async with run_receiver() as receiver:
             await engine.add_http_carrier(name, provider, source="Shop")
@@ -84,6 +92,45 @@ async def test_from_send_to_receipt_webhook_and_refund(
     assert {row["recipient"] for row in rows if row["refunded_at"]} == {TWO, FOUR}
     (account,) = await engine.rows("SELECT balance FROM accounts WHERE id = $1", caller.id)
     assert account["balance"] == 10 - spent
+
+
+M: Final = Misbehaviour
+# Answered with an error in their own words, which some of them leave open to doubt.
+UNSURE: Final = ("esolutions", "smsportal", "twilio")
+
+
+def expected(name: str, behaviour: Misbehaviour) -> tuple[str, int]:
+    """Return how a message ends, and how many texts arrive."""
+    match behaviour:
+        case M.ERROR_5XX if name in UNSURE:
+            return "unconfirmed", 0
+        case M.REFUSED_NUMBER if name != "esolutions":
+            return "failed", 0
+        case M.UNKNOWN_STATUS:
+            return "sent", 1
+        case _:
+            return "delivered", 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", list(PROVIDERS))
+async def test_no_misbehaviour_loses_or_doubles_a_text(
+    engine: Engine, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poll_soon(name, monkeypatch)
+    with run_carrier(PROVIDERS[name]()) as provider, run_web(engine.url) as web:
+        provider.slow_s = 0.3
+        await engine.add_http_carrier(name, provider, source="Shop")
+        engine.start_worker(public_url=web.base, http=BRISK)
+        provider.callback_url = await hook(engine, web)
+        caller = await engine.open_account("100")
+        for number, behaviour in zip(numbers(len(M)), M, strict=True):
+            provider.misbehave(behaviour, times=1)
+            await engine.send(caller, [number], f"Your order is {behaviour}.")
+            status, count = expected(name, behaviour)
+            await engine.until_status(number, status)
+            texts = [one for one in provider.sent if one.recipient == number.removeprefix("+")]
+            assert (behaviour, len(texts)) == (behaviour, count)
 
 
 class AskedBeforeItAnswers(BulkSmsServer):
