@@ -12,11 +12,16 @@ from typing import Final
 import httpx
 
 from tumira.delivery.http.carrier import HttpCarrier
+from tumira.delivery.http.connections import (
+    ANSWER_BYTES_MAX,
+    IDLE_S,
+    AnswerLostError,
+    CarrierConnections,
+    RequestNotSentError,
+    connect_problem,
+)
 from tumira.delivery.http.values import HttpAnswer, HttpRequest
 
-ANSWER_BYTES_MAX: Final = 256 * 1024
-# Servers close an idle connection after five seconds or later. A call that meets such an end is in doubt.
-IDLE_S: Final = 4.0
 # Calls beside those of the window: tokens, look-ups and the balance.
 CONNECTIONS_MORE: Final = 2
 TOKEN_USED: Final = 0.8
@@ -55,14 +60,6 @@ class HttpTimeouts:
 DEFAULT_TIMEOUTS: Final = HttpTimeouts()
 
 
-class RequestNotSentError(Exception):
-    """Nothing reached the carrier; the words contain neither the address nor the request."""
-
-
-class AnswerLostError(Exception):
-    """No usable answer came, and the carrier may have acted; as above, the words repeat nothing."""
-
-
 class AccessDeniedError(Exception):
     """The carrier gives us no token."""
 
@@ -78,18 +75,11 @@ class CarrierClient:
         proxy: str | None = None,
     ) -> None:
         self._http = http
-        self._timing = timing
-        most = connections + CONNECTIONS_MORE
-        self._client = httpx.AsyncClient(
-            timeout=httpx.Timeout(timing.answer_s, connect=timing.connect_s),
-            follow_redirects=False,
-            trust_env=False,
-            verify=_shared_tls(),
-            proxy=proxy,
-            limits=httpx.Limits(
-                max_connections=most, max_keepalive_connections=most, keepalive_expiry=IDLE_S
-            ),
-        )
+        self._calls: CarrierConnections | _ProxiedCalls
+        if proxy is None:
+            self._calls = CarrierConnections(timing.connect_s, timing.answer_s)
+        else:
+            self._calls = _ProxiedCalls(connections + CONNECTIONS_MORE, timing, proxy)
         self._token = ""
         self._token_until = 0.0
         self._renewing = asyncio.Lock()
@@ -101,21 +91,21 @@ class CarrierClient:
         Raises RequestNotSentError, AnswerLostError or AccessDeniedError.
         """
         if not self._http.has_token:
-            return await self._send(write(""))
+            return await self._calls.send(write(""))
         token = await self.find_token()
-        answer = await self._send(write(token))
+        answer = await self._calls.send(write(token))
         if answer.status != _UNAUTHORIZED:
             return answer
         if self._token == token:
             self._token_until = 0.0
-        return await self._send(write(await self.find_token()))
+        return await self._calls.send(write(await self.find_token()))
 
     async def find_token(self) -> str:
         """Return the token, a new one when the old one is close to its end."""
         async with self._renewing:
             if self._loop.time() >= self._token_until:
                 try:
-                    answer = await self._send(self._http.token_request())
+                    answer = await self._calls.send(self._http.token_request())
                 except AnswerLostError as error:
                     # The message itself was not sent.
                     raise RequestNotSentError(f"no token: {error}") from None
@@ -126,16 +116,34 @@ class CarrierClient:
                 self._token_until = self._loop.time() + TOKEN_USED * found.lifetime_s
             return self._token
 
-    async def _send(self, request: HttpRequest) -> HttpAnswer:
+    async def close(self) -> None:
+        await self._calls.close()
+
+
+class _ProxiedCalls:
+    """Calls through a proxy, which few carriers need, by a general client."""
+
+    def __init__(self, connections: int, timing: HttpTimeouts, proxy: str) -> None:
+        self._call_s = timing.connect_s + timing.answer_s
+        self._client = httpx.AsyncClient(
+            timeout=httpx.Timeout(timing.answer_s, connect=timing.connect_s),
+            follow_redirects=False,
+            trust_env=False,
+            verify=_shared_tls(),
+            proxy=proxy,
+            limits=httpx.Limits(
+                max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=IDLE_S
+            ),
+        )
+
+    async def send(self, request: HttpRequest) -> HttpAnswer:
         try:
             # The limits of the client are for each read: an answer may come octet by octet.
-            async with asyncio.timeout(self._timing.connect_s + self._timing.answer_s):
+            async with asyncio.timeout(self._call_s):
                 return await self._exchange(request)
         except _UNHEARD as error:
             raise RequestNotSentError(f"not reached ({_words(error)})") from None
-        except TimeoutError:
-            raise AnswerLostError("no answer came in time") from None
-        except httpx.TimeoutException:
+        except (TimeoutError, httpx.TimeoutException):
             raise AnswerLostError("no answer came in time") from None
         except httpx.HTTPError as error:
             raise AnswerLostError(f"the answer was lost ({type(error).__name__})") from None
@@ -158,12 +166,9 @@ class CarrierClient:
 
 
 def _words(error: Exception) -> str:
-    """Describe why a carrier was not reached: a certificate is put right elsewhere than a name."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError):
-            reason = getattr(cause, "verify_message", None) or cause.strerror
-            if reason:
-                return str(reason)
+            return connect_problem(cause)
         cause = cause.__cause__ or cause.__context__
     return type(error).__name__

@@ -17,11 +17,10 @@ from tumira.delivery.http.access import poll_ages
 from tumira.delivery.http.carrier import HttpCarrier
 from tumira.delivery.http.client import (
     AccessDeniedError,
-    AnswerLostError,
     CarrierClient,
     HttpTimeouts,
-    RequestNotSentError,
 )
+from tumira.delivery.http.connections import AnswerLostError, RequestNotSentError
 from tumira.delivery.http.resolve_doubts import resend_unknown
 from tumira.delivery.http.take_reports import take_reports
 from tumira.delivery.http.values import CarrierReport, LookFailure

@@ -20,11 +20,10 @@ from tumira.delivery.http.access import poll_ages
 from tumira.delivery.http.carrier import HttpCarrier
 from tumira.delivery.http.client import (
     AccessDeniedError,
-    AnswerLostError,
     CarrierClient,
     HttpTimeouts,
-    RequestNotSentError,
 )
+from tumira.delivery.http.connections import AnswerLostError, RequestNotSentError
 from tumira.delivery.http.follower import HttpFollower
 from tumira.delivery.http.values import OutgoingMessage, SubmitAnswer, SubmitVerdict
 from tumira.delivery.link import LinkListener, References

@@ -16,11 +16,10 @@ from tumira.delivery.http.carrier import HttpCarrier
 from tumira.delivery.http.client import (
     DEFAULT_TIMEOUTS,
     AccessDeniedError,
-    AnswerLostError,
     CarrierClient,
     HttpTimeouts,
-    RequestNotSentError,
 )
+from tumira.delivery.http.connections import AnswerLostError, RequestNotSentError
 from tumira.delivery.http.link import new_reference
 from tumira.delivery.http.values import LookFailure, OutgoingMessage, SubmitAnswer
 from tumira.delivery.receipt_rules import receipt_result
