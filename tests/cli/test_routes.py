@@ -8,7 +8,8 @@ from tests.support.cli.commands import QuickCli
 from tests.support.postgres.databases import execute
 
 URL = "smpp://user:hush@smpp.example.com"
-KEYS = ["country", "network", "carrier", "priority", "cost", "currency", "cost_usd", "losing"]
+COSTS = ("--priority", "5", "--cost", "0.011", "--currency", "USD")
+KEYS = ["country", "network", "carrier", "priority", "cost", "currency", "cost_usd", "losing", "sender"]
 ECONET = ("--country", "ZW", "--network", "econet", "--carrier", "main")
 
 
@@ -22,10 +23,20 @@ def cli(database_url: str) -> QuickCli:
 def test_a_route_is_added_changed_listed_and_removed(cli: QuickCli) -> None:
     assert cli.json("route", "list") == []
     assert "each carrier serves its countries" in cli.text("route", "list")
-    added = cli.json("route", "add", *ECONET, "--priority", "5", "--cost", "0.011", "--currency", "USD")
+    added = cli.json("route", "add", *ECONET, *COSTS, "--sender", "ZimInfo")
     assert added.pop("added") is True
     assert list(added) == KEYS
-    assert list(added.values()) == ["ZW", "econet", "main", 5, "0.011000", "USD", "0.011000", False]
+    assert list(added.values()) == [
+        "ZW",
+        "econet",
+        "main",
+        5,
+        "0.011000",
+        "USD",
+        "0.011000",
+        False,
+        "ZimInfo",
+    ]
     assert cli.json("route", "list") == [added]
     cli.json("rate", "set", "zar", "0.055")
     assert cli.json("rate", "list") == [{"currency": "USD", "usd": "1"}, {"currency": "ZAR", "usd": "0.055"}]

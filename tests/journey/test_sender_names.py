@@ -14,7 +14,10 @@ from tests.support.delivery.engine import Engine, numbers
 from tests.support.delivery.scripted import SWALLOW, Scripted
 from tests.support.processes.service import Caller
 from tumira.audit_log import OWNER, Actor
+from tumira.core.errors import FieldError
+from tumira.delivery.manage_carriers import list_senders
 from tumira.delivery.responses import CommandStatus
+from tumira.delivery.routes.manage import add_route
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.store import queue, timeline
 from tumira.postgres.connection import Connection
@@ -127,6 +130,37 @@ async def test_the_decision_for_a_network_counts_more_than_that_for_its_country(
         await engine.send(caller, [netone])
         await engine.until_all("delivered")
         assert senders(smsc, netone) == ["Moyo Farm", "Moyo Stores"]
+
+
+async def test_a_route_has_a_sender_for_customers_without_a_name(engine: Engine) -> None:
+    econet, netone, south_africa = "+263771200001", "+263712000001", "+27821230001"
+
+    async def add(country: str, network: str | None, sender: str) -> None:
+        route = {"country": country, "network": network, "carrier": "one", "sender": sender}
+        await add_route(engine.database, **route, priority=1, cost=None)  # type: ignore[arg-type]
+
+    async with run_smsc() as smsc:
+        await engine.add_carrier("one", smsc.port)
+        caller, other = await engine.open_account(), await engine.open_account()
+        await granted(engine, caller, "Moyo Stores")
+        await add("ZW", "netone", "NetInfo")
+        await add("ZW", None, "ZimInfo")
+        await add("ZA", None, "27123")
+        with pytest.raises(FieldError, match="The sender must have"):
+            await add("ZA", None, "Far too long a name")
+        shown = {"27123": ["South Africa"], "ZimInfo": ["Zimbabwe"]}
+        assert await list_senders(engine.database, other.id) == shown
+        engine.start_worker()
+        await engine.send(other, [econet, netone, south_africa])
+        await engine.until_all("delivered")
+        assert senders(smsc, econet) == ["ZimInfo"]
+        assert senders(smsc, netone) == ["NetInfo"]
+        assert senders(smsc, south_africa) == ["27123"]
+        await engine.send(caller, [netone])
+        await engine.until_all("delivered")
+        assert senders(smsc, netone) == ["NetInfo", "Moyo Stores"]
+        rows = await engine.rows("SELECT sender FROM parts")
+        assert {row["sender"] for row in rows} == {"ZimInfo", "NetInfo", "27123", "Moyo Stores"}
 
 
 async def send_while_names_come_and_go(engine: Engine) -> tuple[set[str], int]:

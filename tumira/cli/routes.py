@@ -61,6 +61,7 @@ def route() -> None:
 )
 @click.option("--cost", type=NUMBER, help="What the carrier takes for a segment.")
 @click.option("--currency", default=CURRENCY, show_default=True, help="The currency of the cost.")
+@click.option("--sender", help="What recipients see where a customer has no name; the carrier's without it.")
 @database_command
 async def route_add(
     database: Database,
@@ -71,6 +72,7 @@ async def route_add(
     priority: int,
     cost: Decimal | None,
     currency: str,
+    sender: str | None,
 ) -> None:
     """Add a route, or change the one of this network and carrier; it counts from the next call."""
     added = await manage.add_route(
@@ -81,6 +83,7 @@ async def route_add(
         priority=priority,
         cost=cost,
         currency=currency.upper(),
+        sender=sender,
         actor=actor(),
     )
     routes, losing = await manage.list_routes(database)
@@ -127,6 +130,7 @@ def _route(one: CarrierRoute, *, is_losing: bool) -> Mapping[str, Any]:
         "currency": one.currency,
         "cost_usd": None if one.cost_usd is None else f"{one.cost_usd:f}",
         "losing": is_losing,
+        "sender": one.sender,
     }
 
 

@@ -212,7 +212,8 @@ def _choice(*words: str) -> Callable[[str, str], str]:
     return read
 
 
-def _read_source(name: str, text: str) -> str:
+def read_source(name: str, text: str) -> str:
+    """Check a sender name or number; a ValueError says what to change about what is called `name`."""
     if _SOURCE_NUMBER.fullmatch(text):
         return text
     measure = segments.measure(text)
@@ -257,7 +258,7 @@ _PARAMETERS: Final[Mapping[str, _Parameter]] = {
     "tps": _Parameter("tps", "200", _number(0, 100_000)),
     "bind": _Parameter("bind_mode", "transceiver", _choice("transceiver", "pair")),
     "binds": _Parameter("binds", "1", _number(1, 32)),
-    "source": _Parameter("source", "Tumira", _read_source),
+    "source": _Parameter("source", "Tumira", read_source),
     "in_doubt": _Parameter("in_doubt", "resend", _choice("resend", "hold")),
     "doubt_wait": _Parameter("doubt_wait_s", "30", _number(1, 86_400)),
     "refund": _Parameter("refund", ",".join(REFUNDS), _read_refund),

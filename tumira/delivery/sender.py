@@ -280,7 +280,7 @@ class Sender:
         self._unanswered[lane] += 1
         submission.waiting.add(number)
         if submission.sender is not None:
-            submission.named.add(number)
+            submission.named[number] = submission.sender
         submission.touched_at = now
         if not submission.todo:
             line.popleft()
@@ -368,19 +368,17 @@ class Sender:
             self._give_back()
 
     def _fall_back(self, submission: Submission, number: int) -> bool:
-        """Submit a segment again under the carrier's own sender, if it refused the account's name.
+        """Submit a segment again under the carrier's own sender, if it refused another one.
 
         Segments under different names are not joined on the handset: not after one was taken under the name.
         """
-        settings, claimed = self.carrier.settings, submission.claimed
-        is_named = number in submission.named
-        sender = claimed.sender_name if is_named and claimed.sender_name is not None else settings.source
-        self._observer.sender_refused(self.carrier.id, sender, claimed.country)
-        others_taken = submission.named - submission.waiting - {number}
-        if not is_named or not settings.sender_fallback or others_taken:
+        settings, refused = self.carrier.settings, submission.named.get(number)
+        self._observer.sender_refused(self.carrier.id, refused or settings.source, submission.claimed.country)
+        others_taken = submission.named.keys() - submission.waiting - {number}
+        if refused is None or not settings.sender_fallback or others_taken:
             return False
         submission.sender = None
-        submission.named.discard(number)
+        del submission.named[number]
         self._again(submission, number)
         return True
 

@@ -78,10 +78,10 @@ class Submission:
         # What the carrier takes for a segment by its route, and what its answer says that the message costs.
         self.cost: SegmentCost | None = None
         self.told_cost: tuple[Decimal, str] | None = None
-        # The account's sender name, unless the carrier refused it; None for the carrier's own. And the
-        # segments that were submitted under it.
+        # The account's name or the route's, unless the carrier refused it; None for the carrier's own. And
+        # the segments that were submitted under it.
         self.sender = claimed.sender_name
-        self.named: set[int] = set()
+        self.named: dict[int, str] = {}
         self.handle = handle
         self.attempt = past.resends if past is not None else 0
         self.retries = past.retries if past is not None else 0
@@ -172,7 +172,7 @@ def segment_taken(
         key(carrier_ref),
         claimed.claimed_at,
         *times,
-        sender=claimed.sender_name if number in submission.named else carrier.settings.source,
+        sender=submission.named.get(number) or carrier.settings.source or None,
     )
     if submission.cost is not None:
         set_cost(part, submission.cost, claimed.segments, submission.told_cost)

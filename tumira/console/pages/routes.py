@@ -62,6 +62,7 @@ class RouteForm(_KeyForm):
     priority = Whole(0, _PRIORITY_MAX, cut=TYPED_MAX)
     cost = DecimalField(cut=TYPED_MAX)
     currency = TextField(cut=TYPED_MAX)
+    sender = TextField(cut=TYPED_MAX)
 
 
 class RateForm(Form):
@@ -129,6 +130,7 @@ async def add(session: OperatorSession) -> Response:
             priority=form.priority.data,
             cost=form.cost.data,
             currency=form.currency.data or CURRENCY,
+            sender=form.sender.data or None,
             actor=session.actor,
         )
     return redirect(f"{ROUTES}?done={'added' if added else 'changed'}")

@@ -166,7 +166,9 @@ async def _list_delivery(session: OperatorSession, connection: Connection) -> Se
         title = ngettext(
             "A carrier refused {count} sender", "Carriers refused {count} senders", len(refused)
         ).format(count=_write(len(refused)))
-        detail = ", ".join(f"{one.sender} ({one.carrier}, {one.country})" for one in refused[:SENDERS_NAMED])
+        detail = ", ".join(
+            f"{one.sender or _('its own')} ({one.carrier}, {one.country})" for one in refused[:SENDERS_NAMED]
+        )
         found.append(ActionItem(title, detail, "/operator/sender-names#refused", is_urgent=True))
     return found
 

@@ -10,6 +10,7 @@ from tumira.audit_log import OPERATOR, Actor
 from tumira.core.errors import FieldError, OperatorError
 from tumira.core.money import CURRENCY
 from tumira.core.translation import _
+from tumira.delivery.carrier_url import read_source
 from tumira.delivery.manage_carriers import check_priority, get_carrier
 from tumira.delivery.routes import store
 from tumira.delivery.routes.rules import CarrierRoute, list_losing
@@ -46,6 +47,7 @@ async def add_route(
     priority: int,
     cost: Decimal | None,
     currency: str = CURRENCY,
+    sender: str | None = None,
     actor: Actor = OPERATOR,
 ) -> bool:
     """Add a route, or change the one of this network and carrier, and tell whether it is new.
@@ -56,6 +58,11 @@ async def add_route(
     if cost is not None and not _is_cost(cost):
         text = _("Enter a cost from 0 to {most} with at most six decimals, for example 0.011.")
         raise FieldError("cost", text.format(most=COST_MAX))
+    if sender is not None:
+        try:
+            read_source(_("The sender"), sender)
+        except ValueError as error:
+            raise FieldError("sender", str(error)) from None
     async with database.transaction() as connection:
         await _check_network(connection, country, network)
         found = await _find(connection, country, carrier)
@@ -75,9 +82,12 @@ async def add_route(
             priority=priority,
             cost=cost,
             currency=currency,
+            sender=sender,
         )
         price = "cost not known" if cost is None else f"{cost:f} {currency} a segment"
         detail = f"{_describe(country, network)} by {carrier}: priority {priority}, {price}"
+        if sender is not None:
+            detail += f", sender {sender}"
         await audit_log.record_by_operator(
             connection, actor, "route added" if is_new else "route changed", detail
         )

@@ -55,6 +55,8 @@ class CarrierRoute(Struct, frozen=True):
     cost: Decimal | None
     currency: str
     rate: Decimal
+    # What recipients see where the account has no name of its own; None for the carrier's own sender.
+    sender: str | None = None
 
     @property
     def queue(self) -> str:
@@ -137,6 +139,7 @@ class Routes:
         self._relieved: Mapping[int, Collection[str]] = {}
         self._relieving: Mapping[int, Sequence[str]] = {}
         self._costs: Costs = {}
+        self._senders: Mapping[tuple[int, str], str] = {}
 
     def queues_of(self, carrier: Carrier, *, trying: bool) -> Sequence[str]:
         return (self._covering if trying else self._serving).get(carrier.id, ())
@@ -151,6 +154,13 @@ class Routes:
 
     def cost_of(self, carrier: Carrier, country: str, network: str | None) -> SegmentCost | None:
         return find_cost(self._costs, carrier.id, country, network) if self._costs else None
+
+    def sender_of(self, carrier: Carrier, country: str, network: str | None) -> str | None:
+        """Return the sender that a route to a network has; None if it has none."""
+        if not self._senders:
+            return None
+        direct = self._senders.get((carrier.id, f"{country}-{network}"))
+        return direct or self._senders.get((carrier.id, country))
 
     def renew(
         self,
@@ -189,3 +199,4 @@ class Routes:
         self._relieved = relieved
         self._relieving = {carrier_id: tuple(own) for carrier_id, own in relieving.items()}
         self._costs = list_costs(routes)
+        self._senders = {(one.carrier_id, one.queue): one.sender for one in routes if one.sender is not None}

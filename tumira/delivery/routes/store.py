@@ -10,7 +10,7 @@ from tumira.postgres.statement import Statement
 
 SQL_LIST: Final = Statement("""
 SELECT routes.carrier_id, carriers.name, routes.country, routes.network, routes.priority, routes.cost,
-       routes.currency, rates.usd
+       routes.currency, rates.usd, routes.sender
   FROM routes
   JOIN carriers ON carriers.id = routes.carrier_id
   JOIN rates ON rates.currency = routes.currency
@@ -25,10 +25,11 @@ async def list_routes(connection: Connection) -> Sequence[CarrierRoute]:
 
 # A row without an xmax was inserted.
 SQL_UPSERT: Final = Statement("""
-INSERT INTO routes (country, network, carrier_id, priority, cost, currency)
-VALUES (%(country)s, %(network)s, %(carrier_id)s, %(priority)s, %(cost)s, %(currency)s)
+INSERT INTO routes (country, network, carrier_id, priority, cost, currency, sender)
+VALUES (%(country)s, %(network)s, %(carrier_id)s, %(priority)s, %(cost)s, %(currency)s, %(sender)s)
     ON CONFLICT (country, network, carrier_id) DO UPDATE
-   SET priority = excluded.priority, cost = excluded.cost, currency = excluded.currency
+   SET priority = excluded.priority, cost = excluded.cost, currency = excluded.currency,
+       sender = excluded.sender
 RETURNING xmax = 0
 """)
 
@@ -42,6 +43,7 @@ async def upsert(
     priority: int,
     cost: Decimal | None,
     currency: str,
+    sender: str | None,
 ) -> bool:
     """Add a route or change the one of this network and carrier, and tell whether it is new."""
     is_new = await SQL_UPSERT.value(
@@ -52,6 +54,7 @@ async def upsert(
         priority=priority,
         cost=cost,
         currency=currency,
+        sender=sender,
     )
     return bool(is_new)
 

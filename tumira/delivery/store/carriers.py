@@ -232,16 +232,17 @@ async def list_simulated(connection: Connection) -> Mapping[str, str]:
 
 # The carrier that messages go to while all carriers are healthy.
 SQL_LIST_SENDERS: Final = Statement("""
-SELECT DISTINCT ON (d.country) d.country, c.source
+SELECT DISTINCT ON (d.country) d.country, coalesce(r.sender, c.source) AS source
   FROM destinations d
   JOIN carriers c ON c.countries IS NULL OR d.country = ANY(c.countries)
+  LEFT JOIN routes r ON r.carrier_id = c.id AND r.country = d.country AND r.network IS NULL
  WHERE c.removed_at IS NULL
- ORDER BY d.country, c.simulator, c.priority, c.name
+ ORDER BY d.country, c.simulator, coalesce(r.priority, c.priority), c.name
 """)
 
 
 async def list_senders(connection: Connection) -> Mapping[str, str]:
-    """Return the carriers' own sender that messages show, by country; none where the provider chooses."""
+    """Return the sender where an account has no name, by country; none where the provider chooses."""
     rows = await SQL_LIST_SENDERS.rows(connection)
     return {row["country"]: row["source"] for row in rows if row["source"]}
 
