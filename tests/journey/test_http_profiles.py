@@ -178,3 +178,18 @@ async def test_a_long_text_over_vonage_is_one_message(engine: Engine) -> None:
             assert provider.tell_part(sent, "delivered", part) == 200
         await engine.until_status(ONE, "delivered")
         assert await engine.rows("SELECT FROM unmatched_receipts") == []
+
+
+async def test_a_long_reply_over_vonage_is_one_text(engine: Engine) -> None:
+    with run_carrier(VonageServer()) as provider, run_web(engine.url) as web:
+        await engine.add_http_carrier("vonage", provider)
+        engine.start_worker(public_url=web.base)
+        provider.callback_url = await hook(engine, web)
+        assert set(provider.tell_long_reply(ONE, "32100", "Ndatenda, ", "mari yasvika ", "🎉")) == {200}
+
+        async def is_joined() -> bool:
+            return [row["text"] for row in await engine.rows("SELECT text FROM replies")] == [
+                "Ndatenda, mari yasvika 🎉"
+            ]
+
+        await engine.until(is_joined, "the reply is not joined")

@@ -32,7 +32,7 @@ from tumira.delivery.http.profile import (
     load_profile,
     parse_profile,
 )
-from tumira.delivery.http.reports import STATES, ReplyPaths, ReportPaths
+from tumira.delivery.http.reports import STATES, PartPaths, ReplyPaths, ReportPaths
 from tumira.delivery.http.rules import AnswerRule
 from tumira.delivery.http.templates import BasicAuth, RequestTemplate
 from tumira.delivery.http.values import (
@@ -283,7 +283,16 @@ def test_the_documentation_names_every_key_placeholder_verdict_and_state() -> No
     written = set(re.findall(r"[a-z0-9_]+", reference))
     sections = (
         *(Profile, ProfileSetting, RequestTemplate, SendSection, AnswerPaths, ValidityRange, Alphabet),
-        *(TimePattern, AnswerRule, LookSection, ReportPaths, ReplyPaths, CallbackSection, CallbackCheck),
+        *(
+            TimePattern,
+            AnswerRule,
+            LookSection,
+            ReportPaths,
+            ReplyPaths,
+            CallbackSection,
+            CallbackCheck,
+            PartPaths,
+        ),
         *(TokenSection, BalanceSection, BasicAuth),
     )
     keys = {name for section in sections for name in section.__struct_fields__}

@@ -353,6 +353,22 @@ def test_vonage_answers_for_each_part() -> None:
         assert found.carrier_ref == f"{provider.sent[-1].id}00"
 
 
+def test_parts_of_a_long_reply_say_that_they_belong_together(receiver: Receiver) -> None:
+    with run_carrier(VonageServer()) as provider:
+        receiver.carrier = open_carrier(provider)
+        provider.callback_url = receiver.url
+        assert provider.tell_long_reply("263771200009", "32100", "one ", "two ", "three") == [200] * 3
+        read = [one for one in receiver.read[-3:] if isinstance(one, CallbackContent)]
+        replies = [reply for content in read for reply in content.replies]
+        assert [(one.part, one.total, one.text) for one in replies] == [
+            (3, 3, "three"),
+            (2, 3, "two "),
+            (1, 3, "one "),
+        ]
+        assert len({one.group for one in replies}) == 1
+        assert len({one.carrier_ref for one in replies}) == 3
+
+
 def test_a_provider_that_throttles_may_say_for_how_long(provider: CarrierServer) -> None:
     provider.misbehave(Misbehaviour.THROTTLED, times=1)
     found = submit(open_carrier(provider), message())

@@ -114,6 +114,33 @@ class VonageServer(CarrierServer):
 
     def reply(self, number: str, to: str, text: str) -> Callback:
         fields = {"msisdn": number, "to": to, "messageId": "R1", "text": text, "type": "text", "keyword": "X"}
+        return self._signed_reply(fields)
+
+    def tell_long_reply(self, number: str, to: str, *texts: str) -> list[int]:
+        """Deliver the parts of a long reply, the last one first."""
+        parts = list(enumerate(texts, 1))
+        return [
+            self.post(
+                self.callback_url,
+                self._signed_reply(
+                    {
+                        "msisdn": number,
+                        "to": to,
+                        "messageId": f"R{part}",
+                        "text": text,
+                        "type": "text",
+                        "concat": "true",
+                        "concat-ref": "201",
+                        "concat-total": str(len(texts)),
+                        "concat-part": str(part),
+                    }
+                ),
+            )
+            for part, text in reversed(parts)
+        ]
+
+    @staticmethod
+    def _signed_reply(fields: dict[str, str]) -> Callback:
         return json_callback(_signed(fields | {"message-timestamp": "2026-11-15 10:00:00"}, _KEY))
 
 

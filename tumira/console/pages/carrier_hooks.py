@@ -163,6 +163,9 @@ def _reply_part(reply: IncomingReply) -> ReplyPart:
         reply.recipient[:ADDRESS_MAX],
         None,
         reply.text.encode(),
+        reply.group,
+        reply.total,
+        reply.part,
         carrier_ref=reply.carrier_ref or None,
     )
 

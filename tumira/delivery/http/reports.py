@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
+from zlib import crc32
 
 from msgspec import Struct
 
 from tumira.delivery.http.documents import (
     DocumentPath,
     DocumentPaths,
+    as_count,
     as_id,
     as_money,
     as_text,
@@ -34,6 +36,10 @@ STATES: Final[Mapping[str, str]] = {
     "rejected": "REJECTD",
     "unknown": "UNKNOWN",
 }
+# A reply that is no part of another: its group, total and number.
+_WHOLE: Final = (0, 1, 1)
+_GROUPS: Final = 2**16
+_PARTS_MAX: Final = 255
 _WORD_MAX: Final = 40
 _DIGITS_MAX: Final = 32
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_. -]+")
@@ -110,6 +116,14 @@ class ReportPaths(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             raise ValueError("cost_divisor must be 1 or more")
 
 
+class PartPaths(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where a part of a long reply says which it is."""
+
+    group: DocumentPath
+    total: DocumentPath
+    part: DocumentPath
+
+
 class ReplyPaths(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where the parts of a reply stand; `when` tells replies from receipts."""
 
@@ -121,6 +135,7 @@ class ReplyPaths(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     text: DocumentPath
     time: DocumentPath | None = None
     charset: DocumentPath | None = None
+    parts: PartPaths | None = None
 
 
 class Reader(Struct, frozen=True):
@@ -184,13 +199,28 @@ class Reader(Struct, frozen=True):
         charset = as_text(self._at(paths.charset, item)) or ""
         if charset.casefold() == "utf-16be":
             text = unquote_to_bytes(text).decode("utf-16-be", errors="replace")
+        group, total, part = self._part(paths.parts, item)
         return IncomingReply(
             carrier_ref=carrier_ref,
             sender=sender,
             recipient=as_id(self._at(paths.recipient, item)) or "",
             text=_storable(text[:REPLY_TEXT_MAX]),
             received_at=as_time(self._at(paths.time, item)),
+            group=group,
+            total=total,
+            part=part,
         )
+
+    def _part(self, paths: PartPaths | None, item: Any) -> tuple[int, int, int]:
+        """Return the group, total and number of a part; a text without them, or with odd ones, is whole."""
+        if paths is None:
+            return _WHOLE
+        group = as_id(self._at(paths.group, item))
+        total = as_count(self._at(paths.total, item)) or 0
+        part = as_count(self._at(paths.part, item)) or 0
+        if group is None or not 1 <= part <= total <= _PARTS_MAX:
+            return _WHOLE
+        return crc32(group.encode()) % _GROUPS, total, part
 
     def _at(self, path: DocumentPath | None, item: Any) -> Any:
         return None if path is None else path.find(item, fold=self.fold)

@@ -100,6 +100,10 @@ class IncomingReply(Struct, frozen=True):
     recipient: str  # Our number or code.
     text: str
     received_at: datetime | None = None
+    # A long text may come in parts, each with an id of its own; `group` is what they share.
+    group: int = 0
+    total: int = 1
+    part: int = 1
 
 
 class CallbackRequest(Struct, frozen=True):
