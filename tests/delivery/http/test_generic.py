@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import shlex
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import ClassVar, Final
@@ -31,6 +32,7 @@ from tumira.delivery.http.profile import (
     ValidityRange,
     load_profile,
     parse_profile,
+    profile_names,
 )
 from tumira.delivery.http.reports import STATES, PartPaths, ReplyPaths, ReportPaths
 from tumira.delivery.http.rules import AnswerRule
@@ -299,6 +301,26 @@ def test_the_documentation_names_every_key_placeholder_verdict_and_state() -> No
     # Code of our own, for a provider of our own.
     assert keys - written == {"adapter"}
     assert {*SEND_PLACEHOLDERS, *LOOK_PLACEHOLDERS, *map(str, SubmitVerdict), *STATES} <= written
+
+
+def test_the_documented_commands_give_what_each_profile_needs() -> None:
+    text = DOCS.read_text(encoding="utf-8").replace("\\\n", " ")
+    commands = [
+        shlex.split(line)
+        for line in re.findall(r"^\$ tumira carrier add (.*--profile.*)$", text, re.MULTILINE)
+    ]
+    shown: set[str] = set()
+    for _name, url, *options in commands:
+        pairs = list(itertools.pairwise(options))
+        profile = load_profile(dict(pairs)["--profile"])
+        shown.add(profile.name)
+        given = dict(value.split("=", 1) for option, value in pairs if option == "--set")
+        engine = {"source", "in_doubt"}
+        secrets = {key: "secret" for key, one in profile.settings.settings.items() if one.secret}
+        HttpCarrier(profile, url, {key: given[key] for key in given.keys() - engine}, secrets)
+        section = text.partition(f"### {profile.title}\n")[2].partition("\n### ")[0]
+        assert all(f"`{key}`" in section or f"`{key}=" in section for key in secrets), profile.name
+    assert shown == set(profile_names())
 
 
 def test_bounds_of_a_profile() -> None:

@@ -326,6 +326,14 @@ def test_costs_and_segments_that_an_answer_tells(provider: CarrierServer) -> Non
     balances = {"smsportal": "812.76", "vonage": "3.14159"}
     assert found.cost == (Decimal(costs[provider.profile]) if provider.profile in costs else None)
     assert found.balance == (Decimal(balances[provider.profile]) if provider.profile in balances else None)
+    named = {"africastalking": "KES"}
+    assert found.currency == named.get(provider.profile, "")
+    if provider.profile in {"esolutions", "smsportal", "vonage"}:
+        found = submit(open_carrier(provider, cost_currency="usd"), message())
+        assert (str(found.cost.normalize() if found.cost else ""), found.currency) == (
+            costs[provider.profile],
+            "USD",
+        )
     tells = provider.profile in {"infobip", "smsportal", "twilio", "vonage"}
     assert found.segments == (1 if tells else None)
 

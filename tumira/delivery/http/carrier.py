@@ -153,7 +153,7 @@ class HttpCarrier:
                 segments=documents.as_count(self._at(paths.segments, document)) or None,
                 cost=None if cost is None else cost[0] / paths.cost_divisor,
                 balance=None if balance is None else balance[0],
-                currency="" if cost is None else cost[1],
+                currency="" if cost is None else cost[1] or self._cost_currency(),
             ),
             document,
         )
@@ -280,6 +280,10 @@ class HttpCarrier:
 
     def _id(self, document: Any) -> str | None:
         return documents.as_id(self._at(self.profile.send.answer.id, document))
+
+    def _cost_currency(self) -> str:
+        leaf = self.profile.send.answer.cost_currency
+        return "" if leaf is None else leaf.fill_text(self._values).upper()
 
     def _detail(self, answer: HttpAnswer, document: Any, message: OutgoingMessage) -> str:
         """Return the provider's code and words without the text, its numbers, long numbers and secrets."""

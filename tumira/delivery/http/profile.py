@@ -136,6 +136,7 @@ class AnswerPaths(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     segments: DocumentPath | None = None
     cost: DocumentPath | None = None
     cost_divisor: int = 1
+    cost_currency: Leaf | None = None  # For a cost that names none.
     balance: DocumentPath | None = None
     detail: DocumentPaths | None = None
 
@@ -263,6 +264,7 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             ("headers", _names(self.headers), with_token),
             ("token", _names(self.token), own),
             ("send", _names(self.send), with_token | SEND_PLACEHOLDERS),
+            ("send.answer.cost_currency", _names(self.send.answer.cost_currency), own),
             ("look.by_id", _names(self.look and self.look.by_id), with_token | LOOK_PLACEHOLDERS),
             ("look.by_reference", _names(self.look and self.look.by_reference), with_token | {"reference"}),
             ("balance", _names(self.balance), with_token),
