@@ -10,6 +10,8 @@ import asyncpg
 import pytest
 from msgspec import structs
 
+from tests.support.carriers.bulksms import BulkSmsServer
+from tests.support.carriers.server import run_carrier
 from tests.support.delivery.engine import Engine, numbers
 from tests.support.delivery.scripted import SWALLOW, Scripted
 from tests.support.processes.service import Caller
@@ -161,6 +163,23 @@ async def test_a_route_has_a_sender_for_customers_without_a_name(engine: Engine)
         assert senders(smsc, netone) == ["NetInfo", "Moyo Stores"]
         rows = await engine.rows("SELECT sender FROM parts")
         assert {row["sender"] for row in rows} == {"ZimInfo", "NetInfo", "27123", "Moyo Stores"}
+
+
+async def test_a_carrier_over_http_gets_the_name_too(engine: Engine) -> None:
+    named, plain = numbers(2)
+    with run_carrier(BulkSmsServer()) as provider:
+        await engine.add_http_carrier("bulk", provider)
+        engine.start_worker()
+        caller, other = await engine.open_account(), await engine.open_account()
+        await granted(engine, caller, "Moyo Stores")
+        await engine.send(caller, [named], LONG)
+        await engine.send(other, [plain])
+        await engine.until_all("sent", "delivered")
+        sent = {f"+{one.recipient.lstrip('+')}": one.sender for one in provider.sent}
+        assert sent == {named: "Moyo Stores", plain: ""}
+        rows = await engine.rows("SELECT sender FROM parts ORDER BY sender")
+        # Whatever the provider chose is not known.
+        assert [row["sender"] for row in rows] == ["Moyo Stores", None]
 
 
 async def send_while_names_come_and_go(engine: Engine) -> tuple[set[str], int]:

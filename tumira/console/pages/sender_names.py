@@ -22,7 +22,7 @@ from tumira.sender_names import manage, store
 from tumira.sender_names.name_rules import PAPER_ENDINGS
 from tumira.sender_names.places import describe_place, list_places, read_place
 from tumira.sender_names.protected_names import KIND_WORDS
-from tumira.sender_names.store import SenderName
+from tumira.sender_names.store import GrantState, SenderName
 
 SENDER_NAMES: Final = "/operator/sender-names"
 PAGE: Final = 25
@@ -106,6 +106,8 @@ async def show_name(session: OperatorSession) -> Response:
         others = [
             one for one in await store.list_of_account(connection, name.account_id) if one.id != name.id
         ]
+    places = list_places(tariff)
+    granted = [one.place for one in name.grants if one.state is GrantState.GRANTED]
     return session.page(
         "sender_name.html.jinja",
         name=name,
@@ -114,7 +116,9 @@ async def show_name(session: OperatorSession) -> Response:
         kinds={one.kind: _(KIND_WORDS[one.kind]) for one in warnings.look_alikes},
         history=history,
         others=others,
-        places=[(str(one), describe_place(one, tariff)) for one in list_places(tariff)],
+        grantable=[(str(one), describe_place(one, tariff)) for one in places if one not in granted],
+        refusable=[one for one in places if one not in granted],
+        revocable=granted,
         place=lambda place: describe_place(place, tariff),
         filled={"place": next((str(one.place) for one in name.grants if one.state == "requested"), "")},
         done=DONE,
