@@ -115,6 +115,7 @@ CONSOLE: Final = (
     "/operator/traffic",
     "/operator/carriers",
     "/operator/carriers/main",
+    "/operator/carriers/over-http",
     "/operator/routes",
     "/operator/margin",
     "/operator/margin?by=account",

@@ -5,11 +5,13 @@ from typing import Final
 
 import httpx
 import pytest
+from starlette.applications import Starlette
 
 from tests.support.identity.people import goes_to
-from tests.support.processes.service import Service
-from tumira.console.pages.carrier_hooks import BODY_BYTES_MAX
+from tests.support.processes.service import Service, free_port
+from tumira.console.pages.carrier_hooks import BODY_BYTES_MAX, CarrierHooks
 from tumira.delivery.manage_carriers import add_http_carrier, new_access
+from tumira.postgres.pool import Database
 
 CARRIERS: Final = "/operator/carriers"
 SECRET: Final = "hush-hush-hush"
@@ -82,3 +84,27 @@ def test_a_carrier_over_http_is_added_and_shown(
         assert SECRET not in text
     service.sql("DELETE FROM http_carriers")
     service.sql("UPDATE carriers SET removed_at = now() WHERE name = 'paged'")
+
+
+def test_a_reply_is_stored_once(service: Service, hook: str) -> None:
+    reply = b"""[{"id": "r-1", "type": "RECEIVED", "from": "263771200001", "to": "27821230001",
+        "body": "Thank you", "status": {"type": "RECEIVED"},
+        "submission": {"date": "2026-11-15T10:00:00Z"}}]"""
+    for _ in range(2):
+        assert post(hook, reply).status_code == 200
+    (row,) = service.sql("SELECT number, payload FROM reply_parts")
+    assert (row["number"], row["payload"]) == ("263771200001", b"Thank you")
+    service.sql("DELETE FROM reply_parts")
+
+
+async def test_a_callback_that_cannot_be_stored_is_to_be_repeated() -> None:
+    nowhere = Database(f"postgresql://tumira@127.0.0.1:{free_port()}/tumira")
+    app = Starlette(routes=CarrierHooks(nowhere, "http://sms.example").routes())
+    try:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://sms.example"
+        ) as caller:
+            answer = await caller.post("/hooks/carriers/0123456789012345678901", content=b"[]")
+    finally:
+        await nowhere.close()
+    assert answer.status_code == 503

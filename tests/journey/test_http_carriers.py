@@ -205,12 +205,17 @@ async def test_a_message_in_doubt_is_asked_for_and_sent_again_only_if_it_never_a
         assert any(call.method == "GET" and "filter" in call.query for call in provider.calls)
 
 
+@pytest.mark.parametrize(
+    "behaviour", [Misbehaviour.ANSWER_LOST, pytest.param(Misbehaviour.SLOW, marks=pytest.mark.long)]
+)
 async def test_what_cannot_be_asked_is_held_and_settled_by_a_late_receipt(
-    engine: Engine, web: Service
+    engine: Engine, web: Service, behaviour: Misbehaviour
 ) -> None:
     with run_carrier(ClickatellServer()) as provider:
         provider.tells = False
-        provider.misbehave(Misbehaviour.ANSWER_LOST, times=1)
+        # Longer than the answer is waited for, and it is taken all the same.
+        provider.slow_s = 1.0
+        provider.misbehave(behaviour, times=1)
         await engine.add_http_carrier("click", provider)
         engine.start_worker(public_url=web.base, http=BRISK)
         provider.callback_url = await hook(engine, web)

@@ -38,7 +38,7 @@ from tumira.core.ids import (
     read_id,
     write_id,
 )
-from tumira.delivery.manage_carriers import add_carrier
+from tumira.delivery.manage_carriers import add_carrier, add_http_carrier, new_access
 from tumira.delivery.routes.manage import add_route, set_rate
 from tumira.delivery.store import latency as latencies
 from tumira.events import NewEvent, record_events
@@ -176,6 +176,9 @@ def _add_carriers(service: Service) -> None:
     url = "smpp://tumira:secret@smpp.example.com?binds=2&window=64&tps=200"
     for place, name in enumerate(("main", "a-name-as-long-as-a-name-can-be-1")):
         service.run(add_carrier, name[:32], url, ["ZW", "ZA"] if place else None, place)
+    access = new_access("bulksms", "https://api.bulksms.com/v1", {"user": LONG[:60]}, {"password": "secret"})
+    service.run(add_http_carrier, "over-http", access, None, 9)
+    service.sql("UPDATE http_carriers SET balance = 1234.5, currency = 'credits', balance_at = now()")
     service.sql(
         "INSERT INTO binds (carrier_id, number, worker, leased_until, state, problem, outstanding, pace)"
         " SELECT id, number, 'gateway-node-1.example.com:12345:abcdef', now() + interval '1 hour',"

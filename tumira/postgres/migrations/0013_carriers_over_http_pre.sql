@@ -1,6 +1,7 @@
 -- `look`: the carrier is asked whether it has a message in doubt.
 ALTER TABLE carriers DROP CONSTRAINT carriers_in_doubt_check;
-ALTER TABLE carriers ADD CONSTRAINT carriers_in_doubt_check CHECK (in_doubt IN ('resend', 'hold', 'look'));
+ALTER TABLE carriers
+    ADD CONSTRAINT carriers_in_doubt_check CHECK (in_doubt IN ('resend', 'hold', 'look')) NOT VALID;
 
 -- How carriers over HTTP are reached; a carrier without a row here speaks SMPP.
 CREATE TABLE http_carriers (

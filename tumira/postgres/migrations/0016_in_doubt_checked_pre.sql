@@ -1,0 +1,1 @@
+ALTER TABLE carriers VALIDATE CONSTRAINT carriers_in_doubt_check;
