@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections import Counter
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -17,7 +17,8 @@ from tumira.delivery.store import queue
 from tumira.postgres.statement import Statement
 from tumira.replies import manage
 from tumira.replies.opt_outs import OptOutSettings, OptOutSource
-from tumira.sending.types import Answered
+from tumira.sending import batcher, large
+from tumira.sending.types import Answered, Refused
 from tumira.simulator.smsc import run_smsc
 
 TEXT: Final = "Your parcel 1042 is ready at our counter."
@@ -159,10 +160,29 @@ async def test_the_operator_may_cover_one_time_codes_too(engine: Engine) -> None
     assert await endings(engine) == {("failed", "RECIPIENT_BLOCKED", True): 2}
 
 
-async def test_a_large_send_is_checked_in_one_query_and_what_slips_by_is_stopped(engine: Engine) -> None:
+async def test_a_large_send_is_rejected_in_part_and_what_slips_by_is_stopped(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caller = await engine.open_account()
     given = numbers(1000)
     await opt_out(engine, caller.id, *given[::10])
+
+    async def opt_out_and_send(*arguments: Any) -> Answered | Refused:
+        # The call is decided, and its rows are not written yet.
+        await opt_out(engine, caller.id, given[1])
+        return await large.send_large(*arguments)
+
+    monkeypatch.setattr(batcher, "send_large", opt_out_and_send)
     answer = await engine.send(caller, given, TEXT)
     assert [one["to"] for one in answer["rejected"]] == list(given[::10])
     assert Decimal(answer["total_cost"]) == 900 * COST
+    async with run_smsc() as smsc:
+        await engine.add_carrier("one", smsc.port)
+        engine.start_worker()
+        await engine.until_all("delivered", "failed")
+        assert smsc.texts.to(given[1]) == []
+        assert len(smsc.texts) == 899
+    assert await endings(engine) == {
+        ("delivered", None, False): 899,
+        ("failed", "RECIPIENT_BLOCKED", True): 1,
+    }

@@ -73,7 +73,7 @@ FAILURE_REASONS: Final = {
     "ABSENT_SUBSCRIBER": mark("The phone was off or out of coverage."),
     "HANDSET_ERROR": mark("The phone rejected it, for example because its memory was full."),
     "SUBSCRIBER_BARRED": mark("The network blocks messages to this number."),
-    "RECIPIENT_BLOCKED": mark("The recipient has blocked these messages."),
+    "RECIPIENT_BLOCKED": mark("The recipient has blocked these messages or opted out of them."),
     "VALIDITY_EXPIRED": mark("The carrier could not deliver it in time."),
     "CARRIER_REJECTED": mark("The carrier refused it without a specific reason."),
     "CARRIER_UNAVAILABLE": mark("No carrier could be reached in time."),
