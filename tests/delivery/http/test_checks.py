@@ -5,11 +5,12 @@ import hmac
 
 import pytest
 
+from tests.support.carriers.example import documented_profile
 from tests.support.carriers.twilio import TwilioServer
 from tests.support.carriers.vonage import VonageServer
 from tumira.delivery.http.carrier import HttpCarrier
 from tumira.delivery.http.checks import is_among, parse_networks, sign_twilio, sign_vonage
-from tumira.delivery.http.profile import load_profile
+from tumira.delivery.http.profile import load_profile, parse_profile
 from tumira.delivery.http.values import CallbackContent, CallbackMode, CallbackRefused, CallbackRequest
 
 HOOK = "https://sms.example.com/hooks/carriers/AbC"
@@ -104,6 +105,19 @@ def test_nothing_is_read_that_a_signature_does_not_cover() -> None:
     headers = {"content-type": "application/json"}
     request = CallbackRequest("POST", HOOK, "", headers, body.encode(), "192.0.2.1")
     assert carrier.read_callback(request) == CallbackContent(body=b"")
+
+
+def test_a_check_without_its_value_lets_nobody_pass() -> None:
+    """A setting beside the secret is empty, and so is the header of a stranger."""
+    text = documented_profile().replace(
+        'value = "{secret.hook_key}"', 'value = "{setting.prefix}{secret.hook_key}"'
+    )
+    text = text.replace("[settings]", '[settings]\nprefix = { title = "Prefix", default = "" }')
+    secrets = {"key": "k", "hook_key": "h"}
+    carrier = HttpCarrier(parse_profile(text), "https://sms.example.com", {"user": "u"}, secrets)
+    for headers in ({}, {"x-hook-key": ""}, {"x-hook-key": "h"}):
+        request = CallbackRequest("POST", HOOK, "", headers, b'{"events": []}', "192.0.2.1")
+        assert carrier.read_callback(request) == CallbackRefused(403, "the check header failed")
 
 
 def test_addresses() -> None:

@@ -81,7 +81,7 @@ def test_the_documented_profile_does_all_that_a_profile_can() -> None:
         one = message(receiver.url)
         taken = submit(carrier, one)
         [sent] = provider.sent
-        assert taken == SubmitAnswer(V.TAKEN, sent.id, detail="HTTP 200", cost=Decimal("0.02"))
+        assert taken == SubmitAnswer(V.TAKEN, sent.id, cost=Decimal("0.02"))
         assert (sent.recipient, sent.text, sent.validity) == ("27821230001", "Code 4711", 600)
         for behaviour, verdict, reason, stop in (
             (Misbehaviour.NO_CREDIT, V.STOPPED, None, "credit"),
@@ -265,6 +265,7 @@ def test_plain_text_answers() -> None:
         ('stop = "credit"', "", "send.rules[1]: stop belongs to the verdict stopped, which needs it."),
         ('reason = "UNKNOWN_SUBSCRIBER"', 'reason = "BAD"', "send.rules[2]: 'BAD' is no failure reason"),
         ('{ prefix = "BUSY" }', '{ regex = "B.*" }', "send.rules[3].when: error.code: write one of contains"),
+        ('value = "{secret.hook_key}"', 'value = "{setting.user}"', "callback.check: a check needs a secret"),
         ('kind = "header"', 'kind = "basic"', "callback.check: the check basic needs basic."),
         ('arrived = "delivered"', 'arrived = "ok"', "states: arrived: 'ok' is no state"),
         ('late = "expired"', 'late = "expired LATE"', "states: late: 'LATE' is no failure reason"),

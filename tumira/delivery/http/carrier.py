@@ -139,25 +139,31 @@ class HttpCarrier:
         paths = self.profile.send.answer
         document = _parse_answer(paths.format, paths.separator, answer.body)
         found = judge(self.profile.send.rules, answer, document, fold=self.profile.fold_names)
-        detail = self._detail(answer, document, message)
         if found.verdict is SubmitVerdict.TAKEN:
-            carrier_ref = message.reference if paths.id_is_reference else self._id(document)
-            if carrier_ref is None:
-                return SubmitAnswer(SubmitVerdict.DOUBT, alarm=True, detail=f"{detail}: no id in the answer")
-            found = msgspec.structs.replace(found, carrier_ref=carrier_ref)
+            found = self._adapt(self._read_taken(found, document, message), document)
+        if found.verdict is SubmitVerdict.TAKEN:
+            return found
+        said = (self._detail(answer, document, message), found.detail)
+        return msgspec.structs.replace(found, detail=": ".join(filter(None, said)))
+
+    def _read_taken(self, found: SubmitAnswer, document: Any, message: OutgoingMessage) -> SubmitAnswer:
+        """Add what an acceptance tells; without an id it is none."""
+        paths = self.profile.send.answer
+        carrier_ref = (
+            message.reference if paths.id_is_reference else documents.as_id(self._at(paths.id, document))
+        )
+        if carrier_ref is None:
+            return SubmitAnswer(SubmitVerdict.DOUBT, alarm=True, detail="no id in the answer")
         cost = documents.as_money(self._at(paths.cost, document))
         balance = documents.as_money(self._at(paths.balance, document))
-        found = self._adapt(
-            msgspec.structs.replace(
-                found,
-                segments=documents.as_count(self._at(paths.segments, document)) or None,
-                cost=None if cost is None else cost[0] / paths.cost_divisor,
-                balance=None if balance is None else balance[0],
-                currency="" if cost is None else cost[1] or self._cost_currency(),
-            ),
-            document,
+        return msgspec.structs.replace(
+            found,
+            carrier_ref=carrier_ref,
+            segments=documents.as_count(self._at(paths.segments, document)) or None,
+            cost=None if cost is None else cost[0] / paths.cost_divisor,
+            currency="" if cost is None else cost[1] or self._cost_currency(),
+            balance=None if balance is None else balance[0],
         )
-        return msgspec.structs.replace(found, detail=": ".join(filter(None, (detail, found.detail))))
 
     def look_request(self, carrier_ref: str | None, reference: str, token: str = "") -> HttpRequest:
         """Ask by the provider's id if it is known and the provider can be asked so, else by our reference."""
@@ -277,9 +283,6 @@ class HttpCarrier:
 
     def _at(self, path: documents.DocumentPath | None, document: Any) -> Any:
         return None if path is None else path.find(document, fold=self.profile.fold_names)
-
-    def _id(self, document: Any) -> str | None:
-        return documents.as_id(self._at(self.profile.send.answer.id, document))
 
     def _cost_currency(self) -> str:
         leaf = self.profile.send.answer.cost_currency

@@ -33,6 +33,8 @@ class CallbackCheck(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         if needed[self.kind] is None:
             field = {"header": "value", "basic": "basic"}.get(self.kind, "key")
             raise ValueError(f"the check {self.kind} needs {field}")
+        if not any(name.startswith("secret.") for name in self.names):
+            raise ValueError("a check needs a secret: {secret.NAME}")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -49,6 +51,9 @@ class CallbackCheck(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     def passes(self, request: CallbackRequest, fields: Mapping[str, str], values: Values) -> bool:
         """Tell whether a callback is genuine; `fields` are those of its form or query."""
+        # An empty value or key would be known to everybody.
+        if any(leaf is not None and not leaf.fill_text(values) for leaf in (self.value, self.key)):
+            return False
         match self.kind:
             case "header":
                 assert self.value is not None

@@ -58,8 +58,8 @@ class SubmitVerdict(StrEnum):
 class SubmitAnswer(Struct, frozen=True):
     """The meaning of an answer to a submit.
 
-    `detail` is short and safe to store and show: the provider's code and words, without the text, the number
-    or a secret.
+    `detail` says why a message was not taken. It is short and safe to store and show: the provider's code and
+    words, without the text, the number or a secret.
     """
 
     verdict: SubmitVerdict
