@@ -1,5 +1,6 @@
 """Callbacks prove that they are the provider's."""
 
+import base64
 import hashlib
 import hmac
 
@@ -118,6 +119,45 @@ def test_a_check_without_its_value_lets_nobody_pass() -> None:
     for headers in ({}, {"x-hook-key": ""}, {"x-hook-key": "h"}):
         request = CallbackRequest("POST", HOOK, "", headers, b'{"events": []}', "192.0.2.1")
         assert carrier.read_callback(request) == CallbackRefused(403, "the check header failed")
+
+
+@pytest.mark.parametrize(("encoding", "prefix"), [("hex", "sha256="), ("base64", "")])
+def test_a_signature_over_the_body(encoding: str, prefix: str) -> None:
+    check = f"""kind = "hmac"
+header = "X-Hook-Key"
+key = "{{secret.hook_key}}"
+encoding = "{encoding}"
+prefix = "{prefix}"
+"""
+    text = documented_profile().replace(
+        'kind = "header"\nheader = "X-Hook-Key"\nvalue = "{secret.hook_key}"\n', check
+    )
+    secrets = {"key": "k", "hook_key": "hook-key"}
+    carrier = HttpCarrier(parse_profile(text), "https://sms.example.com", {"user": "u"}, secrets)
+    assert carrier.callback_mode is CallbackMode.CHECKED
+    body = b'{"events": [{"kind": "status", "id": "1", "state": "arrived"}]}'
+    digest = hmac.digest(b"hook-key", body, "sha256")
+    signature = prefix + (digest.hex() if encoding == "hex" else base64.b64encode(digest).decode())
+
+    def read(method: str, query: str, body: bytes, signature: str) -> CallbackContent | CallbackRefused:
+        headers = {"x-hook-key": signature, "content-type": "application/json"}
+        return carrier.read_callback(CallbackRequest(method, HOOK, query, headers, body, "192.0.2.1"))
+
+    good = read("POST", "", body, signature)
+    assert isinstance(good, CallbackContent)
+    assert [one.state for one in good.reports] == ["DELIVRD"]
+    nothing = hmac.digest(b"hook-key", b"", "sha256")
+    empty = prefix + (nothing.hex() if encoding == "hex" else base64.b64encode(nothing).decode())
+    for changed in (
+        read("POST", "", body + b" ", signature),
+        read("POST", "", body, signature[:-2]),
+        read("POST", "", body, ""),
+        # A query is not signed.
+        read("GET", "id=1&state=arrived", b"", empty),
+        read("GET", "id=1&state=arrived", body, signature),
+        read("POST", "id=1&state=arrived", b"", empty),
+    ):
+        assert changed == CallbackRefused(403, "the check hmac failed")
 
 
 def test_addresses() -> None:

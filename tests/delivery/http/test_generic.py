@@ -266,6 +266,7 @@ def test_plain_text_answers() -> None:
         ('reason = "UNKNOWN_SUBSCRIBER"', 'reason = "BAD"', "send.rules[2]: 'BAD' is no failure reason"),
         ('{ prefix = "BUSY" }', '{ regex = "B.*" }', "send.rules[3].when: error.code: write one of contains"),
         ('value = "{secret.hook_key}"', 'value = "{setting.user}"', "callback.check: a check needs a secret"),
+        ('kind = "header"', 'kind = "hmac"', "callback.check: the check hmac needs key."),
         ('kind = "header"', 'kind = "basic"', "callback.check: the check basic needs basic."),
         ('arrived = "delivered"', 'arrived = "ok"', "states: arrived: 'ok' is no state"),
         ('late = "expired"', 'late = "expired LATE"', "states: late: 'LATE' is no failure reason"),

@@ -21,17 +21,18 @@ Network = IPv4Network | IPv6Network
 class CallbackCheck(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How the provider proves itself. It applies once the operator has given the secret that it needs."""
 
-    kind: Literal["header", "basic", "twilio", "vonage"]
+    kind: Literal["header", "basic", "hmac", "twilio", "vonage"]
     header: str = "authorization"
     value: Leaf | None = None
     basic: BasicAuth | None = None
     key: Leaf | None = None
     method: Leaf | None = None
+    prefix: str = ""
+    encoding: Literal["hex", "base64"] = "hex"
 
     def __post_init__(self) -> None:
-        needed = {"header": self.value, "basic": self.basic, "twilio": self.key, "vonage": self.key}
-        if needed[self.kind] is None:
-            field = {"header": "value", "basic": "basic"}.get(self.kind, "key")
+        field = {"header": "value", "basic": "basic"}.get(self.kind, "key")
+        if getattr(self, field) is None:
             raise ValueError(f"the check {self.kind} needs {field}")
         if not any(name.startswith("secret.") for name in self.names):
             raise ValueError("a check needs a secret: {secret.NAME}")
@@ -46,8 +47,9 @@ class CallbackCheck(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     def check_settings(self, values: Values) -> None:
         """Raise a ValueError that says which setting to change."""
-        if self.method is not None and self.method.fill_text(values) not in SIGNATURE_METHODS:
-            raise ValueError(f"signature_method must be one of {', '.join(SIGNATURE_METHODS)}.")
+        known = SIGNATURE_METHODS if self.kind == "vonage" else SIGNATURE_METHODS[1:]
+        if self.method is not None and self.method.fill_text(values) not in known:
+            raise ValueError(f"The method of the callback's check must be one of {', '.join(known)}.")
 
     def passes(self, request: CallbackRequest, fields: Mapping[str, str], values: Values) -> bool:
         """Tell whether a callback is genuine; `fields` are those of its form or query."""
@@ -61,6 +63,15 @@ class CallbackCheck(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             case "basic":
                 assert self.basic is not None
                 given, wanted = request.headers.get("authorization", ""), self.basic.header(values)
+            case "hmac":
+                assert self.key is not None
+                method = "sha256" if self.method is None else self.method.fill_text(values)
+                given = request.headers.get(self.header.lower(), "").removeprefix(self.prefix)
+                given = given.lower() if self.encoding == "hex" else given
+                wanted = sign_body(request.body, self.key.fill_text(values), method, self.encoding)
+                # The query is not signed, so only a body is believed.
+                if request.method == "GET" or not request.body:
+                    return False
             case "twilio":
                 assert self.key is not None
                 # The body is what Twilio signs beside the address; the fields of a query are in the address.
@@ -82,6 +93,11 @@ def _octets(text: str) -> bytes:
 
 def full_url(request: CallbackRequest) -> str:
     return f"{request.public_url}?{request.query}" if request.query else request.public_url
+
+
+def sign_body(body: bytes, key: str, method: str, encoding: str) -> str:
+    signed = hmac.new(key.encode(), body, method)
+    return signed.hexdigest() if encoding == "hex" else b64encode(signed.digest()).decode()
 
 
 def sign_twilio(url: str, form: Mapping[str, str], token: str) -> str:

@@ -199,6 +199,8 @@ class CallbackSection(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def __post_init__(self) -> None:
         if self.reference_in_url and not _QUERY_NAME.fullmatch(self.reference_in_url):
             raise ValueError("reference_in_url must be 1 to 16 small letters")
+        if self.reference_in_url and self.check is not None and self.check.kind in {"hmac", "vonage"}:
+            raise ValueError(f"the check {self.check.kind} does not cover reference_in_url")
 
 
 class TokenSection(RequestTemplate, frozen=True, forbid_unknown_fields=True, kw_only=True):
