@@ -64,7 +64,7 @@ def test_a_range_is_stopped_and_its_owner_told(service: Service) -> None:
     (stop,) = service.sql("SELECT prefix, kind, count FROM code_stops WHERE account_id = $1", caller.id)
     assert tuple(stop) == ("+26377121", "range", 3)
     # It stays stopped when its codes are older than ten minutes.
-    service.sql("UPDATE code_ranges SET codes = '{}' WHERE account_id = $1", caller.id)
+    service.sql("UPDATE code_ranges SET codes = '' WHERE account_id = $1", caller.id)
     assert rejected(service.send(caller, to=number(20))) == [{"to": number(20), "code": LIMIT}]
 
 

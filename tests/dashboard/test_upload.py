@@ -420,5 +420,5 @@ def test_rows_that_are_no_longer_allowed_are_shown_before_and_after_the_send(cus
     customer.service.run(send_everything)
     done = customer.page(path)
     assert "2 of 2 messages sent, 0 done." in words(done)
-    assert "2 rows are not sent and cost nothing." in words(done)
+    assert "2 rows were left out. They are not sent and cost nothing." in words(done)
     assert "Row 4 +263771200002" in words(done)

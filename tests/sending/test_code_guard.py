@@ -16,6 +16,7 @@ from tumira.accounts.passcode_limits import (
 from tumira.core.ids import AccountId, new_id
 from tumira.pricing.quote import ValidRequest
 from tumira.sending.code_guard import (
+    CODE_OCTETS,
     DAY_S,
     KEPT_MAX,
     STOP_S,
@@ -115,7 +116,7 @@ def test_a_range_keeps_few_codes() -> None:
     guard = Guard(EffectiveLimits(number=100, number_day=250, range=300))
     for place in range(2_000):
         assert guard.send(number(place), START + place * 10 * SECOND) is None
-    assert len(guard.ranges[ACCOUNT, range_of(number(0))].codes) == KEPT_MAX
+    assert len(guard.ranges[ACCOUNT, range_of(number(0))].codes) == KEPT_MAX * CODE_OCTETS
     assert NUMBER_DAY_MOST < KEPT_MAX
 
 

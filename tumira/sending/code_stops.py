@@ -13,7 +13,7 @@ from tumira.core.translation import _
 from tumira.postgres.columns import columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
-from tumira.sending.code_guard import StopKind, last_digits_of, range_of
+from tumira.sending.code_guard import StopKind, range_of
 from tumira.sending.owner_notices import NoticeKind, OwnerNotice, notify_owners
 
 STOPS_KEPT_DAYS: Final = 30
@@ -152,7 +152,7 @@ async def lift_range(connection: Connection, account_id: AccountId, prefix: str,
 
 SQL_GUARD_AGAIN: Final = Statement("""
 UPDATE code_ranges
-   SET lifted_at = NULL, codes = '{}', last_on = %(today)s
+   SET lifted_at = NULL, codes = '', last_on = %(today)s
  WHERE account_id = %(account_id)s
    AND prefix = %(prefix)s
    AND lifted_at IS NOT NULL
@@ -204,13 +204,13 @@ async def delete_old_stops(connection: Connection, count_max: int) -> int:
     return len(await SQL_DELETE_OLD_STOPS.rows(connection, days=STOPS_KEPT_DAYS, count_max=count_max))
 
 
-# The last four digits of a code are the erased number's; a range is that of ten thousand people.
+# All counts of the range begin again, which harms nobody.
 SQL_ERASE: Final = Statement("""
 WITH held AS MATERIALIZED (
     SELECT account_id, prefix FROM code_ranges WHERE prefix = %(prefix)s ORDER BY account_id FOR UPDATE
 ), counted AS (
     UPDATE code_ranges r
-       SET codes = ARRAY(SELECT code FROM unnest(codes) AS code WHERE mod(code, 10000) <> %(last_digits)s)
+       SET codes = ''
       FROM held
      WHERE r.account_id = held.account_id
        AND r.prefix = held.prefix
@@ -221,6 +221,4 @@ DELETE FROM code_stops WHERE prefix = %(number)s
 
 async def erase_number(connection: Connection, number: str) -> None:
     """Forget the passcodes to a number."""
-    await SQL_ERASE.rows(
-        connection, number=number, prefix=range_of(number), last_digits=last_digits_of(number)
-    )
+    await SQL_ERASE.rows(connection, number=number, prefix=range_of(number))

@@ -203,13 +203,12 @@ debited AS (
  RETURNING 1
 )"""
 
-# The passcodes counted to ranges of numbers; the account's row is locked, so nobody else writes them. Ranges
-# differ in how many they have, so they are passed as text, as call times are.
+# The passcodes counted to ranges of numbers; the account's row is locked, so nobody else writes them.
 _COUNT_CODES: Final = """
 counted AS (
     INSERT INTO code_ranges AS r (account_id, prefix, codes, last_on, stopped_until)
-    SELECT account_id, prefix, codes::bigint[], last_on, stopped_until
-      FROM unnest(%(range_account_ids)s::uuid[], %(range_prefixes)s::text[], %(range_codes)s::text[],
+    SELECT account_id, prefix, codes, last_on, stopped_until
+      FROM unnest(%(range_account_ids)s::uuid[], %(range_prefixes)s::text[], %(range_codes)s::bytea[],
                   %(range_days)s::date[], %(range_stops)s::timestamptz[])
            AS counted (account_id, prefix, codes, last_on, stopped_until)
         ON CONFLICT (account_id, prefix) DO UPDATE
@@ -358,7 +357,7 @@ def _count_codes(ranges: Mapping[RangeKey, RangeCodes], now: datetime) -> dict[s
     return {
         "range_account_ids": [account_id for (account_id, _), _ in ordered],
         "range_prefixes": [prefix for (_, prefix), _ in ordered],
-        "range_codes": [_write_array(one.codes) for _, one in ordered],
+        "range_codes": [one.codes for _, one in ordered],
         "range_days": [local_day(now)] * len(ordered),
         "range_stops": [datetime.fromtimestamp(stop / 1_000_000, UTC) if stop else None for stop in stops],
     }

@@ -56,7 +56,7 @@ SELECT call.place, k.revoked_at IS NOT NULL AS revoked, coalesce(k.scopes, '{{}}
        k.last_used_at IS NULL OR k.last_used_at < clock_timestamp() - interval '1 minute' AS use_is_news,
        i.fingerprint, i.response,
        NULL::uuid AS account_id, NULL AS country, NULL::smallint AS lane, NULL::bigint AS number,
-       NULL::bigint[] AS codes
+       NULL::bytea AS codes
   FROM unnest(%(caller_ids)s::uuid[], %(key_ids)s::uuid[], %(idempotency_keys)s::text[])
        WITH ORDINALITY AS call (account_id, key_id, idempotency_key, place)
   LEFT JOIN LATERAL (
@@ -93,7 +93,8 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, asked.account_id, asked.prefix, r.is_
   FROM unnest(%(range_account_ids)s::uuid[], %(range_prefixes)s::text[]) AS asked (account_id, prefix)
  CROSS JOIN LATERAL (
        SELECT codes, (lifted_at IS NOT NULL)::integer::smallint AS is_lifted,
-              (coalesce(extract(epoch FROM stopped_until), 0) * 1000000)::bigint AS stopped_until_us
+              CASE WHEN stopped_until IS NULL THEN 0::bigint
+                   ELSE (extract(epoch FROM stopped_until) * 1000000)::bigint END AS stopped_until_us
          FROM code_ranges
         WHERE account_id = asked.account_id
           AND prefix = asked.prefix
@@ -204,7 +205,7 @@ def _read_facts(rows: Iterable[Iterable[Any]]) -> tuple[Sequence[CallFacts], Gro
             earlier_answer = None if response is None else (fingerprint, response)
             calls[place] = CallFacts(revoked, scopes, use_is_news, earlier_answer)
         elif codes is not None:
-            ranges[account_id, country] = RangeCodes(tuple(codes), number, bool(lane))
+            ranges[account_id, country] = RangeCodes(codes, number, bool(lane))
         elif account_id is not None:
             next_turns[account_id, country, lane] = number
         elif country is not None and lane == _PORTED:

@@ -21,8 +21,8 @@ ALTER TABLE accounts
 CREATE TABLE code_ranges (
     account_id    uuid NOT NULL,
     prefix        text COLLATE "C" NOT NULL,
-    -- The second and the last four digits of each.
-    codes         bigint[] NOT NULL DEFAULT '{}',
+    -- The seconds of all, then the last four digits of all.
+    codes         bytea NOT NULL DEFAULT '',
     -- The day of the last one; it changes seldom, so that updates stay inside their page.
     last_on       date NOT NULL,
     stopped_until timestamptz,
