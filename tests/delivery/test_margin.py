@@ -32,7 +32,7 @@ EVER: Final = (date(2026, 1, 1), date(2099, 12, 31))
 
 def taken(world: World, claimed: ClaimedMessage, number: int = 1, **options: bool | int) -> Taken:
     one = world.taken(claimed, number, **options)  # type: ignore[arg-type]
-    one.part.cost, one.part.currency, one.part.cost_usd = COST, "USD", COST
+    one.part.cost = (COST, "USD", COST)
     return one
 
 

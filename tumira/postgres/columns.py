@@ -23,6 +23,13 @@ def named_columns(names: str, rows: Collection[tuple[Any, ...]]) -> dict[str, li
     return {name: [row[place] for row in rows] for place, name in enumerate(names.split())}
 
 
+def by_place(values: Iterable[Any]) -> tuple[list[int | None], list[Any]]:
+    """Return for each value its place among the distinct ones, counted from 1, and these; NULL for None."""
+    places: dict[Any, int] = {}
+    found = [None if one is None else places.setdefault(one, len(places) + 1) for one in values]
+    return found, list(places)
+
+
 class Times:
     """The distinct times of a statement: they take long to encode, and many rows share one."""
 

@@ -5,7 +5,7 @@ As of November 2026: for Zimbabwe the plan that POTRAZ notified to the ITU in 20
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -70,7 +70,7 @@ NETWORKS: Final[Sequence[MobileNetwork]] = (
 _CALLING_CODES: Final = {"ZW": "+263", "ZA": "+27"}
 # The countries whose networks are known.
 NETWORK_COUNTRIES: Final = frozenset(_CALLING_CODES)
-_PORTED_STARTS: Final = tuple(_CALLING_CODES[country] for country in PORTED_COUNTRIES)
+_PORTED_START: Final = _CALLING_CODES["ZA"]
 
 NAMES: Final[Mapping[str, str]] = {one.key: one.name for one in NETWORKS}
 _BY_CODE: Final[Mapping[str, MobileNetwork]] = {code: one for one in NETWORKS for code in one.codes.split()}
@@ -123,8 +123,15 @@ def write_network(network: str) -> str:
 def ported_digits(number: str) -> str | None:
     """Return the digits of a number that may be in another network than its prefix says; None for others."""
     digits = number[1:]
-    is_sound = number.startswith(_PORTED_STARTS) and len(digits) <= _DIGITS_MAX
+    is_sound = number.startswith(_PORTED_START) and len(digits) <= _DIGITS_MAX
     return digits if is_sound and digits.isascii() and digits.isdecimal() else None
+
+
+def list_ported(numbers: Iterable[str]) -> Sequence[int]:
+    """Return the numbers that may be in another network than their prefix says; spaces do not count."""
+    # A quick look first: a call may have a thousand numbers, and usually none of these.
+    near = [number for number in numbers if _PORTED_START in number]
+    return [int(digits) for number in near if (digits := ported_digits(number.strip())) is not None]
 
 
 _CODE: Final = re.compile(r"([0-9]{3})[- ]?([0-9]{1,3})")

@@ -15,7 +15,7 @@ from tumira.accounts.store import LOCKED, LockedAccount, read_locked
 from tumira.core.ids import AccountId, KeyId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
-from tumira.pricing.networks import ported_digits
+from tumira.pricing.networks import list_ported
 from tumira.sending.code_guard import RangeCodes, RangeKey
 
 IDEMPOTENCY_HOURS: Final = 72
@@ -171,7 +171,7 @@ def _parameters(
     ranges: Collection[RangeKey],
 ) -> dict[str, Any]:
     return {
-        "ported": [int(digits) for number in numbers if (digits := ported_digits(number.strip()))],
+        "ported": list_ported(numbers),
         "caller_ids": [account_id for account_id, _, _ in asked],
         "key_ids": [key_id for _, key_id, _ in asked],
         "idempotency_keys": [idempotency_key for _, _, idempotency_key in asked],

@@ -35,9 +35,7 @@ def set_cost(
     part: NewPart, cost: SegmentCost, segments: int, told: tuple[Decimal, str] | None = None
 ) -> None:
     """Give a segment its cost; the only part of a message that the carrier cuts has that of all segments."""
-    known = cost.add_up(segments if part.number == WHOLE else 1, told)
-    if known is not None:
-        part.cost, part.currency, part.cost_usd = known
+    part.cost = cost.add_up(segments if part.number == WHOLE else 1, told)
 
 
 class Sale(Struct, frozen=True):
@@ -79,10 +77,10 @@ def add_up(
         # A carrier that cuts texts itself has all segments in one part.
         count = message.segments if part.number == WHOLE else 1
         row.segments += count
-        if part.cost_usd is None:
+        if part.cost is None:
             row.unpriced += count
         else:
-            row.cost_usd += part.cost_usd
+            row.cost_usd += part.cost[-1]
     for sale in sales:
         row = row_of(sale.carrier_id, sale.message)
         if sale.is_refund:

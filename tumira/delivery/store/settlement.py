@@ -17,7 +17,7 @@ from tumira import events
 from tumira.core.ids import AccountId, BatchId, MessageId
 from tumira.delivery.store.queue import batch_high, batch_low
 from tumira.events import NewEvent
-from tumira.postgres.columns import Times, column, columns
+from tumira.postgres.columns import Times, by_place, column, columns, named_columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 from tumira.sending import daily_totals
@@ -143,9 +143,8 @@ class NewPart(Struct, gc=False):
     error: str | None = None
     receipt: str | None = None
     received_at: datetime | None = None
-    cost: Decimal | None = None
-    currency: str | None = None
-    cost_usd: Decimal | None = None
+    # The amount, its currency, and the same in US dollars.
+    cost: tuple[Decimal, str, Decimal] | None = None
     # The name or number under which it was submitted.
     sender: str | None = None
 
@@ -202,17 +201,16 @@ _PARTS: Final = """
     SELECT message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key,
            (%(times)s::timestamptz[])[claimed_at], (%(times)s::timestamptz[])[submitted_at],
            (%(times)s::timestamptz[])[answered_at], state, error, receipt,
-           (%(times)s::timestamptz[])[received_at], cost, currency, cost_usd, sender
+           (%(times)s::timestamptz[])[received_at], (%(costs)s::numeric[])[cost],
+           (%(currencies)s::text[])[cost], (%(costs_usd)s::numeric[])[cost], sender
       FROM unnest(%(part_message_id)s::uuid[], %(part_number)s::smallint[], %(part_attempt)s::smallint[],
                   %(part_carrier_id)s::integer[], %(part_reference)s::smallint[],
                   %(part_carrier_ref)s::text[], %(part_carrier_key)s::text[], %(part_claimed_at)s::integer[],
                   %(part_submitted_at)s::integer[], %(part_answered_at)s::integer[], %(part_state)s::text[],
                   %(part_error)s::text[], %(part_receipt)s::text[], %(part_received_at)s::integer[],
-                  %(part_cost)s::numeric[], %(part_currency)s::text[], %(part_cost_usd)s::numeric[],
-                  %(part_sender)s::text[])
+                  %(part_cost)s::integer[], %(part_sender)s::text[])
            AS part (message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key, claimed_at,
-                    submitted_at, answered_at, state, error, receipt, received_at, cost, currency, cost_usd,
-                    sender)
+                    submitted_at, answered_at, state, error, receipt, received_at, cost, sender)
 """
 _TAKE: Final = f"taken AS ({_PARTS})"
 
@@ -303,7 +301,7 @@ async def write(
     statement = SQL_SETTLE
     if parts:
         statement = SQL_RECORD_AND_SETTLE if reports or batches else SQL_RECORD
-        parameters |= times.columns(NewPart, parts, "part_")
+        parameters |= _parts(parts, times)
     if statement is not SQL_RECORD:
         parameters |= times.columns(PartReport, reports, "report_") | columns(BatchChange, batches, "batch_")
         batch_ids = parameters["batch_id"]
@@ -313,6 +311,13 @@ async def write(
     rows = await statement.rows(connection, **parameters)
     moved, let_go = rows[0][:2]
     return Written(moved, let_go, [ClosedBatch(*row[2:]) for row in rows] if batches else ())
+
+
+def _parts(parts: Collection[NewPart], times: Times) -> dict[str, Any]:
+    """Return the columns of segments; costs as places too, because many segments share one."""
+    found = times.columns(NewPart, parts, "part_")
+    found["part_cost"], costs = by_place(found["part_cost"])
+    return found | named_columns("costs currencies costs_usd", costs)
 
 
 def _changes(changes: Collection[MessageChange], times: Times) -> dict[str, Any]:
@@ -349,11 +354,7 @@ async def tell(
 
 # A late answer may come for a segment that another one has recorded already.
 SQL_ADD_PARTS_ONCE: Final = Statement(
-    _PARTS
-    + """
-    ON CONFLICT (message_id, number, attempt) DO NOTHING
-RETURNING message_id, number, attempt
-"""
+    _PARTS + "ON CONFLICT (message_id, number, attempt) DO NOTHING RETURNING message_id, number, attempt"
 )
 
 
@@ -362,7 +363,7 @@ async def add_parts_once(
 ) -> Sequence[NewPart]:
     """Record segments that a carrier took, unless they are recorded already; return those that were not."""
     times = Times()
-    parameters = times.columns(NewPart, parts.values(), "part_")
+    parameters = _parts(parts.values(), times)
     rows = await SQL_ADD_PARTS_ONCE.rows(connection, **parameters, times=times.values)
     return [parts[tuple(row)] for row in rows]
 
