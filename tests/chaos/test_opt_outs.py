@@ -147,6 +147,9 @@ async def test_the_operator_may_cover_one_time_codes_too(engine: Engine) -> None
     await opt_out(engine, caller.id, waiting, later)
     answer = await engine.send(caller, [later], CODE)
     assert answer["rejected"] == []
+    # What goes to many is no code that a person asked for.
+    answer = await engine.send(caller, [later, *(f"+27821230{place:03}" for place in range(10))], CODE)
+    assert [one["to"] for one in answer["rejected"]] == [later]
     await manage.save_settings(
         engine.database, OptOutSettings(covers_passcodes=True, confirmation=None), actor=ACTOR
     )
@@ -155,9 +158,12 @@ async def test_the_operator_may_cover_one_time_codes_too(engine: Engine) -> None
     async with run_smsc() as smsc:
         await engine.add_carrier("one", smsc.port)
         engine.start_worker()
-        await engine.until_all("failed")
-        assert list(smsc.texts) == []
-    assert await endings(engine) == {("failed", "RECIPIENT_BLOCKED", True): 2}
+        await engine.until_all("failed", "delivered")
+        assert smsc.texts.to(waiting) == smsc.texts.to(later) == []
+    assert await endings(engine) == {
+        ("failed", "RECIPIENT_BLOCKED", True): 2,
+        ("delivered", None, False): 10,
+    }
 
 
 async def test_a_large_send_is_rejected_in_part_and_what_slips_by_is_stopped(

@@ -270,10 +270,15 @@ class Dispatcher:
 async def _spare_passcodes(
     connection: Connection, claimed: Sequence[ClaimedMessage]
 ) -> Sequence[ClaimedMessage]:
-    """Let one-time codes through to recipients who have opted out, unless the operator covers them too."""
+    """Let one-time codes through to recipients who have opted out, unless the operator covers them too.
+
+    A text to more than a few numbers is no code, whatever it says.
+    """
     if (await opt_outs.get_settings(connection)).covers_passcodes:
         return claimed
     return [
-        structs.replace(one, opted_out=False) if one.opted_out and is_passcode(one.body) else one
+        structs.replace(one, opted_out=False)
+        if one.opted_out and one.lane == SMALL and is_passcode(one.body)
+        else one
         for one in claimed
     ]

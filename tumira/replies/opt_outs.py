@@ -11,7 +11,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from tumira.content.passcodes import is_passcode
 from tumira.core.errors import RecipientCode
 from tumira.core.ids import AccountId
 from tumira.postgres.connection import Connection
@@ -82,20 +81,12 @@ class OptedOut(Struct, frozen=True):
     numbers: Mapping[AccountId, AbstractSet[str]] = {}
     covers_passcodes: bool = False
 
-    def bar(self, account_id: AccountId, text: str) -> Mapping[str, RecipientCode]:
-        """Return the numbers that may not get this text from an account, with the reason."""
+    def bar(self, account_id: AccountId, *, is_passcode: bool) -> Mapping[str, RecipientCode]:
+        """Return the numbers that may not get a text from an account, with the reason."""
         numbers = self.numbers.get(account_id)
-        if not numbers or (not self.covers_passcodes and is_passcode(text)):
+        if not numbers or (is_passcode and not self.covers_passcodes):
             return NOBODY
         return dict.fromkeys(numbers, RecipientCode.RECIPIENT_OPTED_OUT)
-
-    def bar_one(self, account_id: AccountId, number: str, text: str) -> RecipientCode | None:
-        """Return why one number may not get this text from an account; None if it may."""
-        if number not in self.numbers.get(account_id, ()) or (
-            not self.covers_passcodes and is_passcode(text)
-        ):
-            return None
-        return RecipientCode.RECIPIENT_OPTED_OUT
 
 
 _NOBODY_OPTED_OUT: Final = OptedOut()

@@ -127,14 +127,15 @@ async def examine(database: Database, account_id: AccountId, draft: Draft) -> Re
     numbers = [entry.number for entry in entries[:RECIPIENTS_MAX]]
     async with database.connection() as connection:
         opted_out = await opt_outs.find_among(connection, account_id, numbers)
-    barred = opted_out.bar(account_id, draft.message)
+    request = _request(entries, draft)
+    is_passcode = carries_passcode(request)
+    barred = opted_out.bar(account_id, is_passcode=is_passcode)
     faults = _faults(entries, draft)
     refusals: list[Refusal] = []
-    request = _request(entries, draft)
     priced = quote(tariff, request, barred)
     if isinstance(priced, TooManyRecipients):
         refusals.append(priced)
-    elif isinstance(priced, Quote) and carries_passcode(request):
+    elif isinstance(priced, Quote) and is_passcode:
         barred = {**barred, **await _find_stopped(database, account, priced.numbers)}
         priced = quote(tariff, request, barred)
     # Checked separately, so that a fault of the recipients does not hide one of the text.

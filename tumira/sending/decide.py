@@ -107,11 +107,11 @@ class Decider:
                 return replay(quota, send.idempotency, *earlier)
         if isinstance(send, InvalidSend):
             return send.refusal
-        opted_out = self._opted_out.bar(account.id, send.request.body)
+        is_passcode = carries_passcode(send.request)
+        opted_out = self._opted_out.bar(account.id, is_passcode=is_passcode)
         priced = quote(self._tariff, send.request, opted_out)
         if isinstance(priced, Refusal):
             return priced
-        is_passcode = carries_passcode(send.request)
         guarded = self.charges.guard(account, priced.numbers) if is_passcode else NOTHING_STOPPED
         if guarded.stopped:
             priced = quote(self._tariff, send.request, {**opted_out, **guarded.barred})

@@ -21,12 +21,14 @@ from msgspec import Struct, structs
 
 from tumira.content.check import check_text, is_near_line
 from tumira.content.classifier import classify
+from tumira.content.passcodes import is_passcode
 from tumira.content.templates import Policy, TemplateVerdict
 from tumira.content.verdict import Label
 from tumira.core.errors import RecipientCode, Refusal
 from tumira.core.ids import AccountId, UploadId
 from tumira.pricing.destinations import Destination, Price, Tariff
 from tumira.replies.opt_outs import OptedOut
+from tumira.sending.fairness import SMALL_MAX
 from tumira.uploads.chunks import CHUNK_MAX, Chunk
 from tumira.uploads.csv_file import CsvError, CsvFile, read_csv
 from tumira.uploads.rows import Checked, Good, MessageError, RowFault, check
@@ -121,13 +123,16 @@ def check_rows(task: Task, progress: Callable[[int, int], None]) -> Iterator[Fin
     wanted = task.wanted
     screening = _Screening(Policy(task.policy_version, task.templates), task.account_id)
     tariff = Tariff(task.tariff_version, task.destinations, task.prices)
-
-    def bar(number: str, text: str) -> RecipientCode | None:
-        return task.opted_out.bar_one(task.account_id, number, text)
-
+    barred, barred_codes = (
+        task.opted_out.bar(task.account_id, is_passcode=is_code) for is_code in (False, True)
+    )
     try:
         file = read_csv(wanted.data)
         rows = len(file.rows)
+
+        def bar(number: str, text: str) -> RecipientCode | None:
+            return (barred_codes if rows <= SMALL_MAX and is_passcode(text) else barred).get(number)
+
         checked = check(
             tariff, file, wanted.message, wanted.country, screening, lambda done: progress(rows, done), bar
         )

@@ -316,11 +316,12 @@ def _screen(policy: Policy, upload: Upload, chunk: Chunk) -> Sequence[RowFault]:
 async def _opted_out(connection: Connection, upload: Upload, chunk: Chunk) -> Sequence[RowFault]:
     """Return the rows of a chunk whose recipients have opted out since the check."""
     opted_out = await opt_outs.find_among(connection, upload.account_id, chunk.recipients)
-    texts = chunk.bodies or [upload.message] * len(chunk.recipients)
+    codes = frozenset(_find_passcodes(upload, chunk))
+    barred, barred_codes = (opted_out.bar(upload.account_id, is_passcode=one) for one in (False, True))
     return [
         RowFault(line, _cells(upload, number), RowCode.NO_LONGER_ALLOWED.value, _(_OPTED_OUT), None)
-        for line, number, text in zip(chunk.lines, chunk.recipients, texts, strict=True)
-        if opted_out.bar_one(upload.account_id, number, text) is not None
+        for line, number in zip(chunk.lines, chunk.recipients, strict=True)
+        if number in (barred_codes if number in codes else barred)
     ]
 
 
