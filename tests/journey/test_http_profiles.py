@@ -20,6 +20,7 @@ from tests.support.carriers.server import (
     SentText,
     run_carrier,
 )
+from tests.support.carriers.smsportal import TokenServer
 from tests.support.carriers.vonage import VonageServer
 from tests.support.delivery.engine import Engine, numbers
 from tests.support.processes.service import Service, run_web
@@ -163,6 +164,20 @@ async def test_a_failure_reported_before_the_answer_is_confirmed_at_once(engine:
         await engine.until_status(ONE, "undelivered")
         assert provider.asked.is_set()
         assert len(provider.sent) == 1
+
+
+async def test_a_token_that_expired_is_renewed_and_costs_no_message(engine: Engine) -> None:
+    with run_carrier(TokenServer()) as provider:
+        await engine.add_http_carrier("token", provider)
+        engine.start_worker()
+        caller = await engine.open_account("10")
+        await engine.send(caller, [ONE])
+        await engine.until_status(ONE, "sent")
+        provider.misbehave(Misbehaviour.EXPIRED_TOKEN, times=1)
+        await engine.send(caller, [TWO, THREE])
+        await engine.until_all("sent")
+    assert sum(call.path == "/Authentication" for call in provider.calls) == 2
+    assert sorted(provider.texts.values()) == [1, 1, 1]
 
 
 async def test_a_long_text_over_vonage_is_one_message(engine: Engine) -> None:

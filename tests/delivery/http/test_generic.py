@@ -12,7 +12,7 @@ import pytest
 from tests.support.carriers.example import DOCS, ExampleServer, documented_profile
 from tests.support.carriers.receiver import answered, run_receiver
 from tests.support.carriers.server import Answer, Call, CarrierServer, Misbehaviour, SentText, run_carrier
-from tests.support.carriers.smsportal import SmsPortalServer
+from tests.support.carriers.smsportal import TOKEN_PROFILE, TokenServer
 from tumira.delivery.http.carrier import HttpCarrier
 from tumira.delivery.http.checks import CallbackCheck
 from tumira.delivery.http.profile import (
@@ -112,39 +112,10 @@ def test_the_documented_profile_does_all_that_a_profile_can() -> None:
         assert carrier.read_balance(answered(carrier.balance_request())) == Balance(Decimal("12.5"), "USD")
 
 
-TOKEN_PROFILE: Final = """
-name = "with_token"
-title = "A token first"
-
-[settings]
-id = { title = "Client ID" }
-key = { title = "Secret", secret = true }
-
-[token]
-method = "GET"
-path = "/Authentication"
-headers = { Authorization = "Basic {secret.key}" }
-token = "token"
-lifetime = "expiresInMinutes"
-lifetime_unit = "minutes"
-
-[headers]
-Authorization = "Bearer {token}"
-
-[send]
-path = "/BulkMessages"
-body.sendOptions = { senderId = "{sender}", validityPeriod = "{validity_h}" }
-body.messages = [{ content = "{text}", destination = "{to}", customerId = "{reference}" }]
-answer = { id = "eventId" }
-rules = [{ when = { messages = { above = 0 } }, verdict = "taken" }]
-"""
-
-
 def test_a_token_is_fetched_first_and_again_once_it_is_refused() -> None:
-    with run_carrier(SmsPortalServer()) as provider:
+    with run_carrier(TokenServer()) as provider:
         provider.tells = False
-        secret = {"key": "cG9ydGFsLWNsaWVudDpwb3J0YWwtc2VjcmV0"}
-        carrier = HttpCarrier(parse_profile(TOKEN_PROFILE), provider.url, {"id": "x"}, secret)
+        carrier = HttpCarrier(parse_profile(TOKEN_PROFILE), provider.url, provider.settings, provider.secrets)
         assert carrier.has_token
         found = carrier.read_token(answered(carrier.token_request()))
         assert found == AccessToken(provider.tokens[-1], 86_400)
@@ -155,7 +126,7 @@ def test_a_token_is_fetched_first_and_again_once_it_is_refused() -> None:
         found = carrier.read_token(answered(carrier.token_request()))
         assert found is not None
         assert submit(carrier, message(), found.token).verdict is V.TAKEN
-        wrong = HttpCarrier(parse_profile(TOKEN_PROFILE), provider.url, {"id": "x"}, {"key": "d3Jvbmc="})
+        wrong = HttpCarrier(parse_profile(TOKEN_PROFILE), provider.url, {}, {"key": "d3Jvbmc="})
         assert wrong.read_token(answered(wrong.token_request())) is None
 
 

@@ -2,6 +2,7 @@
 
 import re
 import secrets
+from base64 import b64encode
 from typing import Any, ClassVar, Final
 
 from tests.support.carriers.server import (
@@ -22,6 +23,34 @@ _WORDS: Final = {
     "rejected": "BLIST",
     "mystery": "TELEPORTED",
 }
+
+
+# The same with a token first, as an operator would describe it.
+TOKEN_PROFILE: Final = """
+name = "with_token"
+title = "A token first"
+
+[settings]
+key = { title = "Client ID and secret in Base64", secret = true }
+
+[token]
+method = "GET"
+path = "/Authentication"
+headers = { Authorization = "Basic {secret.key}" }
+token = "token"
+lifetime = "expiresInMinutes"
+lifetime_unit = "minutes"
+
+[headers]
+Authorization = "Bearer {token}"
+
+[send]
+path = "/BulkMessages"
+body.sendOptions = { senderId = "{sender}", validityPeriod = "{validity_h}" }
+body.messages = [{ content = "{text}", destination = "{to}", customerId = "{reference}" }]
+answer = { id = "eventId" }
+rules = [{ when = { messages = { above = 0 } }, verdict = "taken" }]
+"""
 
 
 class SmsPortalServer(CarrierServer):
@@ -98,6 +127,13 @@ class SmsPortalServer(CarrierServer):
         del to
         told = {"IncomingID": 7, "sourcePhoneNumber": number, "incomingData": text}
         return json_callback(told, **{"X-Callback-Key": "portal-callback-key"})
+
+
+class TokenServer(SmsPortalServer):
+    profile = "with_token"
+    profile_text = TOKEN_PROFILE
+    settings: ClassVar = {}
+    secrets: ClassVar = {"key": b64encode(b"portal-client:portal-secret").decode()}
 
 
 def _answer(text: SentText, messages: int, **counts: int) -> dict[str, Any]:
