@@ -22,17 +22,20 @@ ROW_S: Final = 4.0
 def measure_http(server: str, goals: Goals) -> None:
     for answer_ms, window in ROWS:
         with run_carrier_peer("http-carrier") as carrier:
-            use = _measure(server, carrier, answer_ms, window)
+            use = measure_calls(server, carrier, answer_ms, window)
         goals.at_least(
             f"HTTP, {window} calls at a time, answers after {answer_ms} ms: part of the limit", GOAL, use
         )
     print()
 
 
-def _measure(server: str, carrier: CarrierPeer, answer_ms: int, window: int) -> float:
+def measure_calls(
+    server: str, carrier: CarrierPeer, answer_ms: int, window: int, row_s: float = ROW_S
+) -> float:
+    """Return the part of the limit that a node reached."""
     carrier.behave(Manners(answer_ms=answer_ms, window=window))
     with run_stack(server, postmaster_of(server), port=carrier.port, window=window, over_http=True) as stack:
-        count = window * (round(ROW_S * 1000 / answer_ms) + 1)
+        count = window * (round(row_s * 1000 / answer_ms) + 1)
         requests = bulk_sends(stack.open_account(), count + 2 * window)
         meter = Meter(stack.cpu_s)
         result = run_load(stack.address, 1, len(requests), requests)
