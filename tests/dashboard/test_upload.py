@@ -6,6 +6,8 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
@@ -15,11 +17,13 @@ import pytest
 from tests.support.identity.customers import Customer, link, open_session, words
 from tests.support.identity.people import alert, count, goes_to
 from tests.support.processes.service import Service
+from tumira.accounts.passcode_limits import PasscodeLimits
 from tumira.audit_log import OPERATOR
 from tumira.content.review import add_template
 from tumira.content.templates import TemplateVerdict
 from tumira.core.ids import UPLOAD, UploadId, write_id
 from tumira.html.form_body import FILE_BYTES_MAX
+from tumira.identity.manage_accounts import set_passcode_limits
 from tumira.postgres.pool import Database
 from tumira.uploads.send import send_next_chunk
 
@@ -422,3 +426,25 @@ def test_rows_that_are_no_longer_allowed_are_shown_before_and_after_the_send(cus
     assert "2 of 2 messages sent, 0 done." in words(done)
     assert "2 rows were left out. They are not sent and cost nothing." in words(done)
     assert "Row 4 +263771200002" in words(done)
+
+
+def test_a_stopped_passcode_of_a_small_file_is_left_out_and_shown(customer: Uploader) -> None:
+    service, caller = customer.service, customer.caller
+    limits = PasscodeLimits(is_on=True, number=1, number_day=1, range=9)
+    service.run(set_passcode_limits, caller.id, lambda _: limits)
+    assert service.send(caller, to="+263771200001").json()["rejected"] == []
+    before = service.balance(caller)
+    rows = "".join(f"+26377120000{place},49381{place}\n" for place in range(3))
+    path = customer.checked(f"to,code\n{rows}", "Your code is {code}.")
+    assert goes_to(customer.confirm(path)) == path
+    service.run(send_everything)
+    page = words(customer.page(path))
+    assert "2 of 2 messages sent" in page
+    assert "1 row was left out. It is not sent and costs nothing." in page
+    assert "Row 3 +263771200001 Too many passcodes went to this number" in page
+    assert service.balance(caller) == before - 2 * Decimal("0.04")
+    (row,) = service.sql(
+        "SELECT expires_at - created_at AS life FROM batches WHERE account_id = $1 AND recipients = 2",
+        caller.id,
+    )
+    assert row["life"] == timedelta(minutes=10)

@@ -16,6 +16,7 @@ from tumira.accounts.rate_limit import changed_count
 from tumira.accounts.store import LockedAccount
 from tumira.core.days import local_day
 from tumira.core.ids import AccountId, BatchId
+from tumira.postgres.columns import column
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 from tumira.pricing.networks import find_network, queue_of
@@ -207,10 +208,10 @@ debited AS (
 _COUNT_CODES: Final = """
 counted AS (
     INSERT INTO code_ranges AS r (account_id, prefix, codes, last_on, stopped_until)
-    SELECT account_id, prefix, codes, last_on, stopped_until
+    SELECT account_id, prefix, codes, %(range_day)s::date, stopped_until
       FROM unnest(%(range_account_ids)s::uuid[], %(range_prefixes)s::text[], %(range_codes)s::bytea[],
-                  %(range_days)s::date[], %(range_stops)s::timestamptz[])
-           AS counted (account_id, prefix, codes, last_on, stopped_until)
+                  %(range_stops)s::timestamptz[])
+           AS counted (account_id, prefix, codes, stopped_until)
         ON CONFLICT (account_id, prefix) DO UPDATE
        SET codes = excluded.codes, last_on = excluded.last_on, stopped_until = excluded.stopped_until
 )"""
@@ -358,8 +359,10 @@ def _count_codes(ranges: Mapping[RangeKey, RangeCodes], now: datetime) -> dict[s
         "range_account_ids": [account_id for (account_id, _), _ in ordered],
         "range_prefixes": [prefix for (_, prefix), _ in ordered],
         "range_codes": [one.codes for _, one in ordered],
-        "range_days": [local_day(now)] * len(ordered),
-        "range_stops": [datetime.fromtimestamp(stop / 1_000_000, UTC) if stop else None for stop in stops],
+        "range_day": local_day(now),
+        "range_stops": column(
+            [datetime.fromtimestamp(stop / 1_000_000, UTC) if stop else None for stop in stops]
+        ),
     }
 
 
