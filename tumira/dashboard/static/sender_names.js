@@ -3,7 +3,7 @@
 (function () {
   "use strict";
 
-  const REST_MS = 400;
+  const REST_MS = 250;
   const form = document.querySelector("form[data-check]");
   const name = document.getElementById("name");
   const shown = document.getElementById("shown");
