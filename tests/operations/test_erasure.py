@@ -41,6 +41,7 @@ from tumira.uploads import send as send_file
 from tumira.uploads import store as uploads
 from tumira.uploads.check_rows import Wanted
 from tumira.uploads.kept_files import KeptFile
+from tumira.uploads.price import price_rest
 from tumira.uploads.send import send_next_chunk
 from tumira.webhooks.manage import add_endpoint
 
@@ -103,7 +104,7 @@ class Office:
         async with self.database.connection() as connection:
             found = await uploads.find(connection, self.world.caller.id, upload_id)
             assert found is not None
-            offer = await send_file.price_rest(connection, found)
+            offer = await price_rest(connection, found)
         await send_file.confirm(self.database, self.world.caller.id, upload_id, offer.total_cost)
         assert await send_next_chunk(self.database, UploadId(LOWEST)) is not None
 

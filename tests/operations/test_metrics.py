@@ -56,6 +56,7 @@ from tumira.topups.start import start_paynow
 from tumira.uploads import send as send_file
 from tumira.uploads import store as uploads
 from tumira.uploads.check_rows import Wanted
+from tumira.uploads.price import price_rest
 from tumira.webhooks import manage
 from tumira.worker import run_worker
 
@@ -157,7 +158,7 @@ async def upload(database: Database, caller: Caller) -> None:
     async with database.connection() as connection:
         found = await uploads.find(connection, caller.id, UploadId(upload_id))  # type: ignore[arg-type]
         assert found is not None
-        offer = await send_file.price_rest(connection, found)
+        offer = await price_rest(connection, found)
     await send_file.confirm(database, caller.id, found.id, offer.total_cost)
 
 

@@ -34,6 +34,7 @@ from tumira.uploads import check_rows, chunks, kept_files, send
 from tumira.uploads import store as uploads
 from tumira.uploads.check_rows import Wanted
 from tumira.uploads.kept_files import KeptFile
+from tumira.uploads.price import price_rest
 from tumira.uploads.resend import prepare_resend
 from tumira.uploads.send import Begun, Changed, NoLongerAllowed, send_next_chunk
 from tumira.uploads.store import Upload
@@ -75,7 +76,7 @@ class World:
         async with self.database.connection() as connection:
             found = await uploads.find(connection, self.caller.id, upload_id)
             assert found is not None
-            offer = await send.price_rest(connection, found)
+            offer = await price_rest(connection, found)
         return await send.confirm(
             self.database, self.caller.id, upload_id, offer.total_cost if agreed is None else agreed
         )

@@ -24,7 +24,7 @@ from tumira.sending.lifecycle import FAILED
 from tumira.uploads import chunks
 from tumira.uploads import store as uploads
 from tumira.uploads.chunks import CHUNK_MAX, Chunk
-from tumira.uploads.send import price_chunk
+from tumira.uploads.price import price_chunk
 from tumira.uploads.store import SENT, NewUpload, Upload
 
 

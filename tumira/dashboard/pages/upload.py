@@ -30,6 +30,7 @@ from tumira.uploads import store as uploads
 from tumira.uploads.checks import FileCheck
 from tumira.uploads.csv_file import NUMBER_NAMES, ROWS_MAX, name_key
 from tumira.uploads.kept_files import KeptFile
+from tumira.uploads.price import price_rest
 from tumira.uploads.rows import RowCode
 from tumira.uploads.send import Begun, Changed, NoLongerAllowed
 from tumira.uploads.store import CHECKED, SENDING, SENT, STOPPED, Upload
@@ -99,7 +100,7 @@ async def show(session: CustomerSession) -> Response:
 async def _verdict(session: CustomerSession, upload: Upload) -> Response:
     after, start = _number(session, "after"), _number(session, "from")
     async with session.database.connection() as connection:
-        offer = await send.price_rest(connection, upload)
+        offer = await price_rest(connection, upload)
         counts = await uploads.count_faults(connection, upload.id)
         faults = await uploads.list_faults(connection, upload.id, PAGE + 1, after=after)
         good = await upload_chunks.list_good(connection, upload.id, start, PAGE)
@@ -147,7 +148,7 @@ async def _confirmation(
     session: CustomerSession, upload: Upload, faults: Mapping[str, str] | None = None, status: int = 200
 ) -> Response:
     async with session.database.connection() as connection:
-        offer = await send.price_rest(connection, upload)
+        offer = await price_rest(connection, upload)
         first = await upload_chunks.find_next_good(connection, upload.id, 0)
         samples = await upload_chunks.list_good(connection, upload.id, first or 0, SAMPLES)
         refused = await results.list_refused(connection, upload)
