@@ -138,6 +138,10 @@ def test_a_carrier_is_tried_with_and_without_a_message(cli: QuickCli, provider: 
     tried = cli.json("carrier", "test", "bulk", "--to", NUMBER, "--text", "Hello", "--wait", "0")
     assert (tried["verdict"], tried["receipt"], tried["carrier_ref"]) == ("taken", None, provider.sent[0].id)
     assert (provider.sent[0].recipient.lstrip("+"), provider.sent[0].text) == (NUMBER.lstrip("+"), "Hello")
+    # It is followed to its receipt, which the provider is asked for.
+    provider.tells = True
+    followed = cli.json("carrier", "test", "bulk", "--to", NUMBER, "--wait", "20")
+    assert (followed["verdict"], followed["receipt"]) == ("taken", "DELIVRD")
     cli.check_refused(("mobile number", ["carrier", "test", "bulk", "--to", "12"]))
     # Whoever has another password is told so, and not which.
     wrong = cli.run(*add, given=b"password=not-the-password")

@@ -22,7 +22,7 @@ from tumira import events
 from tumira.accounts import ledger, ledger_proofs
 from tumira.core.days import LOCAL_TIME
 from tumira.core.ids import AccountId, BatchId, first_id, message_bounds
-from tumira.delivery.store import queue, receipts, settlement
+from tumira.delivery.store import queue, receipts, references, settlement
 from tumira.delivery.store import waiting as places
 from tumira.delivery.store.queue import batch_high, batch_low
 from tumira.delivery.store.settlement import NewPart
@@ -528,18 +528,28 @@ NOT_DUE: Final = """
     INSERT INTO ledger_proofs (account_id, due_at) SELECT id, now() + interval '1 hour' FROM accounts;
     INSERT INTO unmatched_receipts (carrier_id, recipient, state, receipt, received_at, next_try_at)
     SELECT 1, '', 'DELIVRD', '', now(), now() + interval '1 hour' FROM accounts;
+    INSERT INTO submission_references (carrier_id, reference, message_id, attempt, claimed_at, poll_at)
+    SELECT 1, id::text, id, 0, now(), now() + interval '1 hour' FROM accounts;
     UPDATE batches SET completed_at = now(), pending = 0, status = 'completed', body = 'Hello';
 """
 
 
 async def test_what_is_not_due_is_not_looked_at(busy: Connection) -> None:
     await busy.execute(NOT_DUE)
-    values: Values = {"count_max": 1000, "days": 7, "accounts_max": 100, "fresh": first_id(0)}
+    values: Values = {
+        "count_max": 1000,
+        "days": 7,
+        "accounts_max": 100,
+        "fresh": first_id(0),
+        "carrier_id": 1,
+        "lease_s": 60,
+    }
     for statement in (
         batches.SQL_LIST_OLD_TEXTS,
         lookups.SQL_DELETE_OLD,
         places.SQL_LIST_DUE,
         receipts.SQL_CLAIM_DUE,
+        references.SQL_CLAIM_DUE,
         ledger_proofs.SQL_HOLD_PROOFS,
     ):
         assert rows_read(await generic_plan(busy, statement, values), "") == 0, statement.text
