@@ -64,7 +64,7 @@ def test_a_rate_is_set_and_costs_are_compared_with_prices(service: Service, admi
     saved = admin.post(ROUTES + "/rates", data={"rate_currency": "zar", "usd": "0.055"})
     assert goes_to(saved) == ROUTES + "?done=rate"
     assert last_change(service)["detail"] == "1 ZAR = 0.055 USD"
-    assert "1 ZAR 0.055 USD" in words(admin.get(ROUTES).text)
+    assert "1 ZAR 0.055 US dollars" in words(admin.get(ROUTES).text)
     assert "costs more than its price" not in admin.get("/operator").text
     form = {"network": "ZA-mtn", "carrier": "rand", "priority": "1", "cost": "0.4", "currency": "ZAR"}
     assert goes_to(admin.post(ROUTES, data=form))
