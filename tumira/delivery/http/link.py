@@ -42,7 +42,9 @@ REPEATS_S: Final = 30.0
 # For so long a provider knows a call that is repeated; the shortest time known is twelve hours.
 REFERENCE_S: Final = 11 * 3600.0
 
-_REFERENCE_LETTERS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_LETTERS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
+# One letter for each random octet.
+_REFERENCE_LETTERS: Final = bytes(_LETTERS[octet % len(_LETTERS)] for octet in range(256))
 _REFERENCE_LENGTH: Final = 20
 _LOST: Final = SubmitAnswer(SubmitVerdict.DOUBT)
 
@@ -62,7 +64,7 @@ _log: Final = structlog.get_logger()
 
 
 def new_reference() -> str:
-    return "".join(secrets.choice(_REFERENCE_LETTERS) for _ in range(_REFERENCE_LENGTH))
+    return secrets.token_bytes(_REFERENCE_LENGTH).translate(_REFERENCE_LETTERS).decode()
 
 
 class HttpLink:
