@@ -587,3 +587,15 @@ async def test_after_90_days_a_number_is_cut_to_country_and_three_digits_and_not
             assert [row["message_id"] for row in rows] == [young]
             assert behind != young
         await worker.close()
+
+
+async def test_the_network_that_was_learnt_of_a_number_is_erased(office: Office) -> None:
+    number, other = "+27821239998", "+27821239999"
+    for one in (number, other):
+        await office.world.rows(
+            "INSERT INTO number_networks (number, network, source) VALUES ($1, 'mtn', 'receipt')",
+            int(one[1:]),
+        )
+    await office.erase(number)
+    rows = await office.world.rows("SELECT number FROM number_networks")
+    assert [row["number"] for row in rows] == [int(other[1:])]
