@@ -77,6 +77,9 @@ def test_a_carrier_over_http_is_added_and_shown(
     assert row["hook_token"] in page
     assert "12.5 USD" in page
     assert "0 of 7 in use" in page
+    change = {"priority": "9", "countries": "", "window": "8", "tps": "0"}
+    assert goes_to(admin.post(f"{CARRIERS}/paged/change", data=change)) == f"{CARRIERS}/paged?done=changed"
+    assert "0 of 8 in use" in admin.get(f"{CARRIERS}/paged").text
     # Who may not change a carrier may not report in its name.
     seen = viewer.get(f"{CARRIERS}/paged").text
     assert row["hook_token"] not in seen

@@ -341,3 +341,14 @@ def test_a_time_for_which_nothing_can_be_kept_is_refused(text: str) -> None:
         OperatorError, match=r"TUMIRA_KEEP_WEEKS is .*a number of weeks from 14 to 5200, or none"
     ):
         settings({"TUMIRA_KEEP_WEEKS": text})
+
+
+def test_a_proxy_for_carriers_is_read_and_its_password_never_shown() -> None:
+    url = "http://user:hush@proxy.example:3128"
+    found = settings({"TUMIRA_CARRIER_PROXY": url})
+    assert (found.carrier_proxy, settings().carrier_proxy) == (url, None)
+    assert "hush" not in repr(found)
+    for wrong in ("proxy.example:3128", "ftp://user:hush@proxy.example", url + "/path", "http://user:hush@"):
+        with pytest.raises(OperatorError, match="TUMIRA_CARRIER_PROXY") as refused:
+            settings({"TUMIRA_CARRIER_PROXY": wrong})
+        assert "hush" not in str(refused.value)
