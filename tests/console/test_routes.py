@@ -78,6 +78,26 @@ def test_a_rate_is_set_and_costs_are_compared_with_prices(service: Service, admi
     assert goes_to(admin.post(ROUTES + "/remove", data={"network": "ZA-mtn", "carrier": "rand"}))
 
 
+def test_a_network_that_no_working_carrier_serves_is_listed_on_the_start_page(
+    service: Service, admin: httpx.Client
+) -> None:
+    for name in ("up", "down"):
+        service.run(add_carrier, name, URL, ["ZW"], 100)
+    service.sql(
+        "INSERT INTO binds (carrier_id, number, worker, leased_until, state)"
+        " SELECT id, 1, 'node', now() + interval '10 minutes', 'bound' FROM carriers WHERE name = 'up'"
+    )
+    for network, carrier in (("netone", "down"), ("econet", "up")):
+        assert goes_to(admin.post(ROUTES, data={**FORM, "network": f"ZW-{network}", "carrier": carrier}))
+    start = words(admin.get("/operator").text)
+    assert "NetOne (ZW)" in start
+    assert "Econet (ZW)" not in start
+    # Another carrier stands in for the whole country.
+    assert goes_to(admin.post(ROUTES, data={**FORM, "network": "ZW-", "carrier": "up"}))
+    assert "NetOne (ZW)" not in words(admin.get("/operator").text)
+    service.sql("DELETE FROM routes")
+
+
 def test_a_viewer_reads_and_changes_nothing(service: Service, viewer: httpx.Client) -> None:
     page = viewer.get(ROUTES)
     assert page.status_code == 200

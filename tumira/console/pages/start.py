@@ -16,13 +16,14 @@ from tumira.content.store import list_requested
 from tumira.core.ids import first_id
 from tumira.core.translation import _, ngettext
 from tumira.delivery import manage_carriers
-from tumira.delivery.manage_carriers import CarrierHealth
-from tumira.delivery.routes.rules import list_losing
+from tumira.delivery.manage_carriers import CarrierHealth, CarrierState
+from tumira.delivery.routes.rules import CarrierRoute, list_losing, rank_carriers
 from tumira.delivery.routes.store import list_routes
 from tumira.delivery.store import binds, sender_refusals, unmatched
 from tumira.operations.audit import runs
 from tumira.postgres import migrate, nodes, partitions
 from tumira.postgres.connection import Connection
+from tumira.pricing.networks import write_network
 from tumira.pricing.store import get_tariff
 from tumira.sender_names import store as sender_names
 from tumira.topups import lists as top_up_lists
@@ -129,17 +130,23 @@ async def _list_delivery(session: OperatorSession, connection: Connection) -> Se
     found = []
     tariff = await get_tariff(connection)
     uncovered = await binds.countries_without_carrier(connection)
-    if uncovered:
-        names = _(" and ").join(sorted(tariff.names.get(code, code) for code in uncovered))
+    states = await manage_carriers.list_carriers(session.database)
+    routes = await list_routes(connection)
+    cut_off = [
+        *(tariff.names.get(code, code) for code in uncovered),
+        *_list_cut_off(states, routes, [code for code in tariff.names if code not in uncovered]),
+    ]
+    if cut_off:
+        names = _(" and ").join(sorted(cut_off))
         title = _("No carrier takes messages to {countries}").format(countries=names)
         detail = _("Messages wait in the queue until a carrier is back.")
         found.append(ActionItem(title, detail, CARRIERS, is_urgent=True))
-    bad = [one for one in await manage_carriers.list_carriers(session.database) if one.health in _BAD_HEALTH]
+    bad = [one for one in states if one.health in _BAD_HEALTH]
     if bad:
         title = ngettext("{count} carrier is not working", "{count} carriers are not working", len(bad))
         detail = ", ".join(f"{one.carrier.name} ({one.health})" for one in bad[:COUNT_MAX])
         found.append(ActionItem(title.format(count=len(bad)), detail, CARRIERS))
-    losing = list_losing(await list_routes(connection), tariff.prices)
+    losing = list_losing(routes, tariff.prices)
     if losing:
         title = ngettext(
             "{count} route costs more than its price",
@@ -171,6 +178,17 @@ async def _list_delivery(session: OperatorSession, connection: Connection) -> Se
         )
         found.append(ActionItem(title, detail, "/operator/sender-names#refused", is_urgent=True))
     return found
+
+
+def _list_cut_off(
+    states: Sequence[CarrierState], routes: Sequence[CarrierRoute], countries: Sequence[str]
+) -> Iterator[str]:
+    """Return the networks with routes, in these countries, that no working carrier serves."""
+    working = {one.carrier.id for one in states if one.health not in _BAD_HEALTH}
+    for queue, able in rank_carriers([one.carrier for one in states], countries, routes).items():
+        if queue not in countries and not any(carrier.id in working for _rank, carrier in able):
+            country, network = queue.split("-")
+            yield f"{write_network(network)} ({country})"
 
 
 async def _list_customers(connection: Connection) -> Sequence[ActionItem]:
