@@ -275,6 +275,7 @@ def send_by_api(node: Node, key: str, number: str) -> None:
     assert sent.status_code == 202, sent.text
 
 
+@pytest.mark.long
 def test_a_customer_sends_under_the_name_that_an_operator_granted(node: Node, open_page: Opener) -> None:
     page = open_page(node.base, viewport=PHONE)
     phone, first, second, third = (new_number() for _ in range(4))

@@ -53,6 +53,7 @@ def write(page: Page, text: str) -> None:
     page.get_by_label("Message").fill(text)
 
 
+@pytest.mark.long
 def test_a_reply_reaches_the_customer_and_stop_is_honoured(node: Node, open_page: Opener) -> None:
     page = open_page(node.base, viewport=PHONE)
     begin(page, OWNER)

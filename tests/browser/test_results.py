@@ -77,7 +77,7 @@ def enter(node: Node, open_page: Opener, way: Way, customer: httpx.Client) -> Ha
     return hand
 
 
-@ways("phone by keyboard")
+@ways("phone by mouse")
 def test_results_come_in_and_the_failed_ones_are_sent_again(node: Node, open_page: Opener, way: Way) -> None:
     hand = enter(node, open_page, way, sign_up(node))
     page = hand.page

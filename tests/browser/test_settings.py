@@ -62,7 +62,7 @@ def test_the_second_factor_is_set_up_and_asked_for(service: Service, open_page: 
     expect(page.get_by_text("9 recovery codes left")).to_be_visible()
 
 
-@ways("desk by keyboard")
+@ways("desk without scripts")
 def test_every_setting_is_changed_and_the_account_closed(
     service: Service, open_page: Opener, way: Way
 ) -> None:

@@ -14,7 +14,7 @@ NEW: Final = "another good password"
 SOUTH_AFRICA: Final = "South Africa (+27)"
 
 
-@ways("phone by keyboard")
+@ways("phone without scripts")
 def test_a_local_number_signs_up_signs_in_and_gets_a_new_password(
     service: Service, open_page: Opener, way: Way
 ) -> None:

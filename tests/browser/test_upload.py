@@ -111,7 +111,7 @@ def test_a_file_is_checked_sent_stopped_and_resumed(
     expect(page.locator("h1")).to_contain_text("Batch of")
 
 
-@ways("phone by keyboard")
+@ways("phone by mouse")
 def test_a_message_is_corrected_without_choosing_the_file_again(
     service: Service, open_page: Opener, way: Way
 ) -> None:

@@ -25,7 +25,7 @@ def service(server_url: str) -> Iterator[Service]:
         yield running
 
 
-@ways("phone by keyboard")
+@ways("phone by mouse")
 def test_an_endpoint_is_set_up_looked_after_and_removed(
     service: Service, open_page: Opener, way: Way
 ) -> None:

@@ -36,10 +36,12 @@ ROUTES: Final = [
 READS: Final = [path for path, method in ROUTES if method == "GET"]
 WRITES: Final = [path for path, method in ROUTES if method == "POST"]
 # Those whose form is more than a button. Of what is unknown nobody reads a form, and a file is no such form.
+# Forms with a file.
+FILES: Final = ("/dashboard/upload", "/dashboard/opt-outs/import", "/dashboard/sender-names")
 FORMS: Final = [
     path
     for path in WRITES
-    if not path.endswith(("/again", "/start", "/revoke", "/sign-out", "/upload", "/hide-steps"))
+    if not path.endswith(("/again", "/start", "/revoke", "/sign-out", "/hide-steps", *FILES))
     and not path.startswith(("/dashboard/upload/", "/dashboard/webhooks/"))
 ]
 OPEN: Final = frozenset(
@@ -190,6 +192,11 @@ def test_a_body_that_is_no_form_does_nothing(service: Service, owner: Secure) ->
         ):
             refused = owner.post(path, content=body, headers={"Content-Type": kind})
             assert refused.status_code == status, (path, kind, body[:20])
+            assert_safe(refused)
+    for path in FILES:
+        for kind, body in (("application/json", b'{"name": "x"}'), (FORM, b"name=x")):
+            refused = owner.post(path, content=body, headers={"Content-Type": kind})
+            assert refused.status_code == httpx.codes.UNSUPPORTED_MEDIA_TYPE, (path, kind)
             assert_safe(refused)
     assert count(service, written) == before
 

@@ -6,7 +6,14 @@ from tests.support.sending.guard_traffic import ATTACKS, HONEST, TIGHT, Traffic,
 from tumira.accounts.passcode_limits import NUMBER_DAY_MAX, RANGE_MAX
 
 
-@pytest.mark.parametrize("traffic", HONEST, ids=lambda traffic: traffic.name)
+# The busiest takes longer than all others together.
+@pytest.mark.parametrize(
+    "traffic",
+    [
+        pytest.param(traffic, id=traffic.name, marks=pytest.mark.long if traffic.rate > 1_000 else ())
+        for traffic in HONEST
+    ],
+)
 def test_honest_traffic_is_never_stopped(traffic: Traffic) -> None:
     assert run(traffic)["stopped"] == 0
 
