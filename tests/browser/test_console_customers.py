@@ -174,7 +174,7 @@ def test_the_money_of_some_days_is_looked_at(full: FullService, open_page: Opene
     expect(page.get_by_text("No money was moved on these days.")).to_be_visible()
 
 
-@ways("phone without scripts")
+@ways()
 def test_a_refused_text_is_reviewed(full: FullService, open_page: Opener, way: Way) -> None:
     person = sign_up(full.service, business=f"Gym {WAYS.index(way)}")
     text = f"BIG SALE this weekend only! Members of gym {way.name} get 50% off. Shop now and save big!"

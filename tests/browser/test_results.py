@@ -129,7 +129,7 @@ def test_results_come_in_and_the_failed_ones_are_sent_again(node: Node, open_pag
     hand.expect_heading("Batches")
 
 
-@ways("phone without scripts")
+@ways()
 def test_a_file_is_one_entry_with_one_result(node: Node, open_page: Opener, way: Way) -> None:
     hand = enter(node, open_page, way, sign_up(node))
     page = hand.page

@@ -26,7 +26,7 @@ def visit(service: Service, open_page: Opener, way: Way, person: Person) -> Hand
     return hand
 
 
-@ways("phone without scripts")
+@ways()
 def test_the_second_factor_is_set_up_and_asked_for(service: Service, open_page: Opener, way: Way) -> None:
     person = sign_up(service)
     hand = visit(service, open_page, way, person)

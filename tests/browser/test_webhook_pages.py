@@ -74,7 +74,7 @@ def test_an_endpoint_is_set_up_looked_after_and_removed(
     expect(page.get_by_text("You have no endpoints yet.")).to_be_visible()
 
 
-@ways("phone without scripts")
+@ways()
 def test_an_endpoint_that_is_backing_off_is_resumed_from_a_short_page(
     service: Service, open_page: Opener, way: Way
 ) -> None:

@@ -138,6 +138,7 @@ async def prepare(url: str, step: int) -> tuple[Caller, Sequence[Reported]]:
         return caller, await lose(World(engine, caller, carrier.id, {carrier.id: carrier.settings}))
 
 
+@pytest.mark.long
 @strides
 def test_a_settlement_that_dies_at_any_step_leads_to_one_refund_alert(database_url: str, stride: int) -> None:
     died = 0

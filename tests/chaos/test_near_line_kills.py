@@ -4,6 +4,8 @@ import asyncio
 import signal
 from typing import Final
 
+import pytest
+
 from tests.support.content.near_line import find_near_text
 from tests.support.postgres.databases import execute
 from tests.support.processes.service import Caller, Service, new_caller, run_on, run_web
@@ -18,6 +20,7 @@ def send_near(node: Service, caller: Caller) -> None:
         assert node.send(caller, body=find_near_text()).status_code == 202
 
 
+@pytest.mark.long
 def test_a_killed_node_loses_counts_and_no_mark_and_the_others_write_theirs(database_url: str) -> None:
     caller = asyncio.run(new_caller(database_url))
     run_on(database_url, manage_accounts.review, caller.id, consent=True)

@@ -104,6 +104,7 @@ async def test_what_waits_in_the_queue_fails_and_is_refunded(engine: Engine) -> 
     assert found == {("delivered", None, False): 21, ("failed", "RECIPIENT_BLOCKED", True): 20}
 
 
+@pytest.mark.long
 async def test_without_the_check_at_the_claim_all_of_them_would_arrive(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

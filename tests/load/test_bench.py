@@ -1,5 +1,7 @@
 """The pieces of the benchmark fit together: a small load runs through a node, a carrier and a sink."""
 
+import pytest
+
 from tests.load.end_to_end import Load, bulk_sends, measure_load, single_sends
 from tests.load.http_window import measure_calls
 from tests.load.node import run_stack
@@ -25,6 +27,7 @@ def test_a_small_load_is_measured_from_request_to_callback(server_url: str) -> N
         assert carrier.counts()["outstanding_max"] <= 2
 
 
+@pytest.mark.long
 def test_a_small_load_is_measured_over_http(server_url: str) -> None:
     with run_carrier_peer("http-carrier") as carrier:
         assert 0 < measure_calls(server_url, carrier, 10, 2, row_s=0.1) <= 1
