@@ -1,4 +1,4 @@
-"""Writes the generated files in `docs/`, or with `--check` names those that are stale."""
+"""Writes the generated files in `docs/` and `clients/`, or with `--check` names those that are stale."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,15 @@ from typing import Final
 
 import click
 
+from scripts.client_errors import client_errors
 from scripts.metrics_list import metrics_page
 from tumira.api.docs.errors import ADVICE, FIELD_CODES, RECIPIENT_CODES
 from tumira.api.docs.examples import example_refusal
 from tumira.api.docs.openapi import document
 from tumira.core.errors import Refusal, all_refusals
 
-DOCS: Final = Path(__file__).parent.parent / "docs"
+ROOT: Final = Path(__file__).resolve().parent.parent
+DOCS: Final = ROOT / "docs"
 
 _OPENING: Final = """\
 # Errors
@@ -27,11 +29,12 @@ This page is made from `tumira/core/errors.py` and `tumira/api/docs/errors.py` b
 
 
 def generated() -> Mapping[str, str]:
-    """Return what each generated file should hold."""
+    """Return what each generated file should hold, by its path in the repository."""
     return {
-        "openapi.json": document().decode(),
-        "errors.md": errors_page(),
-        "metrics.md": metrics_page(),
+        "docs/openapi.json": document().decode(),
+        "docs/errors.md": errors_page(),
+        "docs/metrics.md": metrics_page(),
+        **client_errors(),
     }
 
 
@@ -82,27 +85,24 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def stale() -> Sequence[Path]:
     """Return the files that do not hold what they should."""
     return [
-        DOCS / name
+        ROOT / name
         for name, content in generated().items()
-        if not (DOCS / name).exists() or (DOCS / name).read_text(encoding="utf-8") != content
+        if not (ROOT / name).exists() or (ROOT / name).read_text(encoding="utf-8") != content
     ]
 
 
 @click.command()
 @click.option("--check", is_flag=True, help="Write nothing; fail and name the files that are stale.")
 def main(*, check: bool) -> None:
-    """Write the generated files in docs/."""
+    """Write the generated files in docs/ and clients/."""
     if not check:
-        DOCS.mkdir(exist_ok=True)
         for name, content in generated().items():
-            (DOCS / name).write_text(content, encoding="utf-8")
+            (ROOT / name).parent.mkdir(parents=True, exist_ok=True)
+            (ROOT / name).write_text(content, encoding="utf-8")
         return
     old = stale()
     for path in old:
-        click.echo(
-            f"{path.resolve().relative_to(DOCS.parent.resolve())} is stale; `make docs` writes it again.",
-            err=True,
-        )
+        click.echo(f"{path.relative_to(ROOT)} is stale; `make docs` writes it again.", err=True)
     if old:
         raise SystemExit(1)
 

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs foreign programs that tests use: Node.js (segment counters, an SMSC, a chain, axe), PHP (a webhook
-# receiver), Chromium (pages), iproute2 (networks of nodes), promtool (alerts), HAProxy and nginx (draining).
+# Installs foreign programs that tests use: Node.js (segment counters, an SMSC, a chain, axe, a client), PHP and
+# Composer (a webhook receiver, a client), Chromium (pages), iproute2 (networks of nodes), promtool (alerts),
+# HAProxy and nginx (draining).
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/system.sh
@@ -11,7 +12,10 @@ if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
         echo "Node.js and npm are missing, so tests with split-sms, npm's smpp, the Node.js receiver, axe and a chain are skipped: install nodejs and npm."
 fi
 if ! command -v php >/dev/null; then
-    install_packages php-cli || echo "PHP is missing, so the test of its webhook receiver is skipped: install php-cli."
+    install_packages php-cli || echo "PHP is missing, so tests of its webhook receiver and client are skipped: install php-cli."
+fi
+if ! command -v composer >/dev/null; then
+    install_packages composer || echo "Composer is missing, so tests that install the client for PHP are skipped: install composer."
 fi
 
 if ! command -v ip >/dev/null && ! test -x /usr/sbin/ip && ! test -x /sbin/ip; then

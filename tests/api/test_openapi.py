@@ -81,7 +81,7 @@ def test_the_document_is_valid_openapi() -> None:
 def test_a_stale_file_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("scripts.generate_docs.DOCS", tmp_path / "docs")
+    monkeypatch.setattr("scripts.generate_docs.ROOT", tmp_path)
     main([], standalone_mode=False)
     main(["--check"], standalone_mode=False)
     (tmp_path / "docs" / "errors.md").write_text("old", encoding="utf-8")

@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from tests.support.clients import CLIENTS, install_clients
 from tests.support.processes.service import Caller, Service
 from tumira.api.docs.pages import read_samples
 from tumira.webhooks.signature import sign, write_secret
@@ -30,7 +31,7 @@ PROGRAMS: Final[Mapping[str, tuple[str, str]]] = {
 # What calls the functions of a sample, with commands and answers as lines of JSON.
 PASSCODE: Final = {
     "python": """
-import sys
+import json, sys
 for line in sys.stdin:
     name, *arguments = json.loads(line)
     print(json.dumps({"send": send_code, "check": check_code}[name](*arguments)), flush=True)
@@ -45,7 +46,8 @@ while (($line = fgets(STDIN)) !== false) {
 import { createInterface } from "node:readline";
 for await (const line of createInterface({ input: process.stdin })) {
   const [name, phone, typed] = JSON.parse(line);
-  console.log(JSON.stringify((name === "send" ? await sendCode(phone) : checkCode(phone, typed)) ?? null));
+  const answer = await (name === "send" ? sendCode(phone) : checkCode(phone, typed));
+  console.log(JSON.stringify(answer ?? null));
 }
 """,
 }
@@ -83,6 +85,7 @@ def start(
     source = read_samples()[name][language].replace("http://127.0.0.1:8080", base)
     file = folder / f"{name}.{suffix}"
     file.write_text(f"{source}\n{driver}", encoding="utf-8")
+    install_clients(folder)
     return subprocess.Popen(
         [found, str(file)],
         stdin=subprocess.PIPE,
@@ -90,7 +93,12 @@ def start(
         stderr=subprocess.PIPE,
         text=True,
         cwd=folder,
-        env={"PATH": "/usr/local/bin:/usr/bin:/bin", "CODE_SECRET": "a long random text", **environment},
+        env={
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "PYTHONPATH": str(CLIENTS / "python"),
+            "CODE_SECRET": "a long random text",
+            **environment,
+        },
     )
 
 
@@ -111,12 +119,15 @@ def test_the_price_of_a_message_is_asked_for(service: Service, caller: Caller, t
     assert (answer["dry_run"], answer["total_cost"]) == (True, "0.0400")
 
 
-@pytest.mark.parametrize("language", PROGRAMS)
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [(name, language) for name in ("send", "client") for language in read_samples()[name]],
+)
 def test_a_message_is_sent_once_however_often_the_sample_is_run(
-    service: Service, tmp_path: Path, language: str
+    service: Service, tmp_path: Path, name: str, language: str
 ) -> None:
     caller = service.open_account("5")
-    outputs = {run(tmp_path, "send", language, service, TUMIRA_API_KEY=caller.key) for _ in range(2)}
+    outputs = {run(tmp_path, name, language, service, TUMIRA_API_KEY=caller.key) for _ in range(2)}
     (output,) = outputs
     (batch_id,) = set(re.findall(r"bat_\w{26}", output))
     assert str(service.balance(caller)) == "4.9600"
@@ -132,11 +143,12 @@ def test_why_a_message_is_refused_is_printed(service: Service, tmp_path: Path, l
 
 
 @pytest.mark.parametrize("language", PASSCODE)
+@pytest.mark.parametrize("name", ["passcode", "client_passcode"])
 def test_a_passcode_is_sent_and_checked(
-    service: Service, caller: Caller, tmp_path: Path, language: str
+    service: Service, caller: Caller, tmp_path: Path, name: str, language: str
 ) -> None:
     with start(
-        tmp_path, "passcode", language, service.base, PASSCODE[language], TUMIRA_API_KEY=caller.key
+        tmp_path, name, language, service.base, PASSCODE[language], TUMIRA_API_KEY=caller.key
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
