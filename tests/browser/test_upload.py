@@ -1,11 +1,14 @@
 """Journeys of an uploaded file: checked, confirmed, sent, stopped and resumed, also without scripts."""
 
+import io
 import time
 from collections.abc import Iterator
+from datetime import date
 from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
+import openpyxl
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -20,6 +23,7 @@ from tests.support.browser import (
 from tests.support.hand import WAYS, Hand, Way, ways
 from tests.support.identity.people import Person, run_behind_proxy, sign_up
 from tests.support.processes.service import Service
+from tests.support.uploads.workbooks import ods, ods_rows
 from tumira.core.ids import UPLOAD, AccountId, UploadId, new_id, write_id
 from tumira.html.form_body import FILE_BYTES_MAX
 from tumira.identity import manage_accounts
@@ -121,7 +125,9 @@ def test_a_message_is_corrected_without_choosing_the_file_again(
     hand.inspect("upload-empty")
     sample = hand.download(page.get_by_role("link", name="Download a sample file")).read_bytes()
     data = sample + b"0242000000,Landline,1.00\n"
-    hand.choose_file("CSV file", {"name": "customers.csv", "mimeType": "text/csv", "buffer": data})
+    hand.choose_file(
+        "Spreadsheet or CSV file", {"name": "customers.csv", "mimeType": "text/csv", "buffer": data}
+    )
     hand.fill("Message", "Dear {nmae}, your balance is {amount}.")
     hand.button("Check")
     hand.expect_refused("no column {nmae}")
@@ -144,6 +150,66 @@ def test_a_message_is_corrected_without_choosing_the_file_again(
     hand.button("Send")
     expect(page.get_by_text("Dear Tendai Moyo, you owe 12.50.")).to_be_visible()
     hand.inspect(f"upload-confirm-{way.javascript}")
+
+
+def workbook() -> bytes:
+    """Return a workbook as an office keeps it: numbers as numbers, dates, amounts, and a second sheet."""
+    book = openpyxl.Workbook()
+    people = book.active
+    people.title = "Owing"
+    for row in (
+        ("phone", "name", "owes", "due"),
+        (263771200001, "Tendai Moyo", 12.5, date(2026, 11, 30)),
+        (771200002, "Rudo Ncube", 1234, date(2026, 12, 1)),
+        (263771000000, "Lost Digits", 1, date(2026, 12, 1)),
+    ):
+        people.append(row)
+    for line in range(2, 5):
+        people[f"C{line}"].number_format = '"US$"#,##0.00'
+        people[f"D{line}"].number_format = "d mmmm yyyy"
+    book.create_sheet("Paid").append(("+263771200009", "Paid Already"))
+    written = io.BytesIO()
+    book.save(written)
+    return written.getvalue()
+
+
+def document() -> bytes:
+    """Return the first sheet of the same as LibreOffice saves it."""
+    rows = [
+        ("phone", "name", "owes", "due"),
+        ("263771200001", "Tendai Moyo", "US$12.50", "30 November 2026"),
+        ("771200002", "Rudo Ncube", "US$1,234.00", "1 December 2026"),
+        ("2.63771E+11", "Lost Digits", "US$1.00", "1 December 2026"),
+    ]
+    return ods(ods_rows(*rows))
+
+
+@ways("phone by mouse")
+def test_a_workbook_is_checked_after_its_sheet_was_chosen(
+    service: Service, open_page: Opener, way: Way
+) -> None:
+    person = sign_up(service, f"+26377120001{WAYS.index(way)}")
+    hand = Hand.open(open_page, service.base, way)
+    page = visit(hand.page, service, person)
+    message = "Dear {name}, you owe {owes} by {due}."
+    for name, data in (("owing.xlsx", workbook()), ("owing.ods", document())):
+        page.goto(PAGE)
+        hand.choose_file("Spreadsheet or CSV file", {"name": name, "mimeType": "", "buffer": data})
+        hand.fill("Message", message)
+        hand.button("Check")
+        if name == "owing.xlsx":
+            hand.expect_refused("Several sheets of this workbook have rows.")
+            expect(page.get_by_text("We still have owing.xlsx")).to_be_visible()
+            hand.inspect(f"upload-sheets-{way.javascript}", SHIFT_MAX)
+            hand.select("Sheet", "Owing")
+            hand.button("Check")
+            expect(page.locator("h1")).to_have_text("owing.xlsx, Owing")
+        expect(page.get_by_text("of 3 rows can be sent")).to_be_visible()
+        expect(page.get_by_text("The spreadsheet has changed this number.")).to_be_visible()
+        hand.unfold("Rows that can be sent")
+        said = "Dear Rudo Ncube, you owe US$1,234.00 by 1 December 2026."
+        expect(page.get_by_text(said)).to_be_visible()
+        hand.inspect(f"upload-workbook-{name}-{way.javascript}", SHIFT_MAX)
 
 
 @pytest.mark.long

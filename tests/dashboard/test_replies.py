@@ -21,6 +21,7 @@ from tumira.replies import opt_outs
 from tumira.replies import store as replies
 from tumira.replies.opt_outs import OptOutSource
 from tumira.replies.store import Reply
+from tumira.uploads.workbooks.write import write_xlsx
 
 REPLIES: Final = "/dashboard/replies"
 OPT_OUTS: Final = "/dashboard/opt-outs"
@@ -150,10 +151,13 @@ def test_numbers_are_added_imported_searched_and_removed(customer: Uploader) -> 
     }
     assert goes_to(customer.post(OPT_OUTS + "/remove", number=NUMBER)) == OPT_OUTS + "?removed=1"
     assert NUMBER not in opted_out(customer)
+    files = {"file": ("p.xlsx", write_xlsx([("name", "phone"), ("Dan", "+27821230004")]))}
+    assert "1 number was added." in words(customer.request("POST", OPT_OUTS + "/import", files=files).text)
     what = customer.service.sql(
         "SELECT what FROM changes WHERE account_id = $1 ORDER BY id", customer.caller.id
     )
-    assert [row["what"] for row in what][-3:] == ["numbers opted out", "numbers opted out", "opt-out removed"]
+    added, removed = "numbers opted out", "opt-out removed"
+    assert [row["what"] for row in what][-4:] == [added, added, removed, added]
 
 
 def test_a_form_without_numbers_and_a_file_that_is_none_are_refused(customer: Uploader) -> None:

@@ -17,6 +17,7 @@ import pytest
 from tests.support.identity.customers import Customer, link, open_session, words
 from tests.support.identity.people import alert, count, goes_to
 from tests.support.processes.service import Service
+from tests.support.uploads.workbooks import pack, text_rows, xlsx, xlsx_parts
 from tumira.accounts.passcode_limits import PasscodeLimits
 from tumira.audit_log import OPERATOR
 from tumira.content.review import add_template
@@ -288,6 +289,62 @@ def test_the_sample_file_can_be_sent(customer: Uploader) -> None:
     assert "3 of 3 rows can be sent" in words(customer.page(path))
 
 
+def test_the_sample_workbook_can_be_sent(customer: Uploader) -> None:
+    answer = customer.ask(PAGE + "/sample.xlsx")
+    assert answer.headers["content-disposition"] == 'attachment; filename="sample.xlsx"'
+    assert 'href="/dashboard/upload/sample.xlsx"' in customer.page(PAGE)
+    path = customer.checked(answer.content, "Dear {name}, your balance is {amount}.", country="ZW")
+    page = words(customer.page(path))
+    assert "3 of 3 rows can be sent" in page
+    assert "Dear Tendai Moyo, your balance is 12.50." in page
+
+
+def test_a_sheet_of_a_workbook_is_chosen_and_the_workbook_kept(customer: Uploader) -> None:
+    def rows(name: str) -> str:
+        return text_rows(("to", "name"), ("0771200001", name), ("12", "Short"))
+
+    data = pack(xlsx_parts({"May": rows("Anna"), "Jun & Jul": rows("Ben"), "Notes": "<row/>"}))
+    asked = customer.check(data, name="people.xlsx", country="ZW")
+    assert asked.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+    assert "Several sheets of this workbook have rows." in alert(asked)
+    assert "We still have people.xlsx" in words(asked.text)
+    assert re.findall(r'<option value="([^"]*)"[^>]*>', asked.text)[:2] == ["May", "Jun &amp; Jul"]
+    kept = kept_in(asked.text)
+    # A wrong message beside the choice: the sheet stays chosen.
+    refused = customer.check("", "Dear {nmae}", name="", kept=kept, sheet="Jun & Jul")
+    assert "no column {nmae}" in alert(refused)
+    assert '<option value="Jun &amp; Jul" selected>' in refused.text
+    path = goes_to(customer.check("", name="", kept=kept, sheet="Jun & Jul", country="ZW"))
+    assert path is not None
+    page = customer.page(path)
+    assert "people.xlsx, Jun &amp; Jul" in page
+    assert "1 of 2 rows can be sent" in words(page)
+    assert "Dear Ben, your parcel is here." in words(page)
+    assert re.search(r"Row\s+3 .*?too short", words(page))
+    form = customer.page(link(page, "Edit message") or "")
+    assert '<option value="Jun &amp; Jul" selected>' in form
+    # A sheet that is not there is asked for again, and a new file has its own sheets.
+    assert "Several sheets" in alert(customer.check("", name="", kept=kept, sheet="April"))
+    assert goes_to(customer.check(xlsx(rows("Cara")), name="c.xlsx", sheet="April")) is not None
+
+
+def test_hidden_rows_are_sent_and_said_to_be_hidden(customer: Uploader) -> None:
+    hidden = text_rows(("+263771200002", "Ben"), ("+263771200003", "Cara")).replace(
+        "<row>", '<row hidden="1">'
+    )
+    rows = text_rows(("to", "name"), ("+263771200001", "Anna")) + hidden
+    page = words(customer.page(customer.checked(xlsx(rows))))
+    assert "3 of 3 rows can be sent" in page
+    assert "2 rows are hidden in your sheet" in page
+
+
+def test_a_cell_that_shows_an_error_is_not_sent(customer: Uploader) -> None:
+    row = '<row><c><v>263771200001</v></c><c t="e"><f>1/0</f><v>#DIV/0!</v></c></row>'
+    page = words(customer.page(customer.checked(xlsx(text_rows(("to", "name")) + row))))
+    assert "0 of 1 row can be sent" in page
+    assert "“name” shows #DIV/0!. Correct this cell in your spreadsheet and save the file again." in page
+
+
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_file_of_fifty_megabytes_is_refused_in_words(customer: Uploader, *, declared: bool) -> None:
     piece = b"+263771200001,Anna\n" * 55_189
@@ -300,7 +357,7 @@ def test_a_file_of_fifty_megabytes_is_refused_in_words(customer: Uploader, *, de
 
 
 def test_a_file_of_the_largest_size_is_looked_at_and_no_larger_one(customer: Uploader) -> None:
-    assert "as CSV" in alert(customer.check(bytes(FILE_BYTES_MAX)))
+    assert "not a CSV file" in alert(customer.check(bytes(FILE_BYTES_MAX)))
     assert customer.check(bytes(FILE_BYTES_MAX + 1)).status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE
 
 

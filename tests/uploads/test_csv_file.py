@@ -236,7 +236,10 @@ def test_a_damaged_file_is_refused(data: bytes) -> None:
     [
         b"PK\x03\x04" + b"xl/workbook.xml" * 10,
         b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 100,
+        b"\xd0\xcf\x11\xe0" + bytes(100) + "EncryptedPackage".encode("utf-16-le"),
         b"%PDF-1.7\n",
+        b"\xef\xbb\xbf<html><table><tr><td>+263771200001",
+        b'<?xml version="1.0"?><office:document>',
         b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
         b"to,name\n1,\0\n",
         b"to,name\n1,\xe9\0\n",
@@ -244,8 +247,8 @@ def test_a_damaged_file_is_refused(data: bytes) -> None:
         bytes(1000),
     ],
 )
-def test_what_is_no_text_is_to_be_saved_as_csv(data: bytes) -> None:
-    assert "save it as CSV." in problem_of(data)
+def test_what_is_no_text_is_to_be_saved_as_a_table(data: bytes) -> None:
+    assert "save it as .xlsx or CSV." in problem_of(data)
 
 
 # Limits

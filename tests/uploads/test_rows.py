@@ -149,6 +149,8 @@ def test_a_full_number_needs_no_country(country: str | None) -> None:
         ("+26377120000l", None, "not a phone number", NUMBER),
         ("2.63771E+11", "ZW", "Format the column as text", None),
         ("2.63771200001E+11", None, "Format the column as text", NUMBER),
+        ("#N/A", "ZW", "This cell shows an error.", None),
+        ("########", "ZW", "This cell shows an error.", None),
         ("0771200001/0771200002", "ZW", "2 numbers", "Put each number in its own row."),
         (f"{NUMBER}; {OTHER} or 0771200003", None, "3 numbers", "Put each number in its own row."),
         ("=1+1", "ZW", "not a phone number", None),

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
@@ -464,14 +464,20 @@ async def test_a_kept_file_is_forgotten_after_a_day(world: World) -> None:
     async with world.database.transaction() as connection:
         await kept_files.keep(connection, world.caller.id, file, b"to\n+263771200001")
         assert await kept_files.find(connection, world.caller.id) == file
-        assert await kept_files.reuse(connection, world.caller.id, new_id(2), "", "", "") is None
-        found = await kept_files.reuse(connection, world.caller.id, file.id, "Hello", "", "")
-    assert found == ("people.csv", b"to\n+263771200001")
+        assert await kept_files.reuse(connection, world.caller.id, replace(file, id=new_id(2))) is None
+        await kept_files.set_sheets(connection, world.caller.id, ["May", "June"])
+        typed = replace(file, file_name="", message="Hello", sheet="June")
+        found = await kept_files.reuse(connection, world.caller.id, typed)
+        now = replace(typed, file_name="people.csv", sheets=("May", "June"))
+        assert await kept_files.find(connection, world.caller.id) == now
+        assert found == (now, b"to\n+263771200001")
+        await kept_files.keep(connection, world.caller.id, file, b"to\n+263771200001")
+        assert await kept_files.find(connection, world.caller.id) == file
     assert await run_task(world.database, TASK["forget old uploads"]) == 0
     await world.rows("UPDATE kept_files SET kept_at = now() - interval '25 hours'")
     async with world.database.transaction() as connection:
         assert await kept_files.find(connection, world.caller.id) is None
-        assert await kept_files.reuse(connection, world.caller.id, file.id, "Hello", "", "") is None
+        assert await kept_files.reuse(connection, world.caller.id, file) is None
     assert await run_task(world.database, TASK["forget old uploads"]) == 1
 
 

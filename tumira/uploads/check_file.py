@@ -2,7 +2,8 @@
 
 A file that takes a moment is checked in a thread, as long as such files together take a small part of the
 processor. Every other one is checked by a process of its own (`uploads/check_rows`): two at a time, one for
-each account, and only while its customer waits for it.
+each account, and only while its customer waits for it. A workbook is converted to CSV before, by another
+process.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import structlog
+from msgspec import structs
 
 from tumira.content import template_store
 from tumira.core.ids import AccountId, UploadId, new_id
@@ -24,7 +26,7 @@ from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.pricing.store import get_tariff
 from tumira.replies import opt_outs
-from tumira.uploads import check_rows, chunks
+from tumira.uploads import check_rows, chunks, kept_files
 from tumira.uploads import checks as file_checks
 from tumira.uploads import store as uploads
 from tumira.uploads.check_rows import (
@@ -41,6 +43,10 @@ from tumira.uploads.check_rows import (
     Task,
     Wanted,
 )
+from tumira.uploads.csv_file import CsvError
+from tumira.uploads.file_kinds import is_workbook
+from tumira.uploads.workbooks.convert import ManySheets
+from tumira.uploads.workbooks.reader import TableReader
 
 PROCESSES_MAX: Final = 2
 # Each holds its file in memory, up to five megabytes.
@@ -59,6 +65,7 @@ _NOBODY: Final = mark("The check stopped because its page was closed. Check the 
 _REPLACED: Final = mark("You have uploaded another file since. That file is checked instead.")
 _TOO_LONG: Final = mark("This file takes too long to check. Split it and upload the parts.")
 _FAILED: Final = mark("The check failed on our side. Check the file again.")
+_SHEETS: Final = mark("Several sheets of this workbook have rows. Choose one of them, then check again.")
 _PACKAGE_ROOT: Final = Path(check_rows.__file__).parents[2]
 
 _log: Final = structlog.get_logger()
@@ -83,7 +90,7 @@ class Unfinished:
     problem: str
 
 
-Outcome = UploadId | BadFile | BadMessage | Unfinished
+Outcome = UploadId | BadFile | BadMessage | ManySheets | Unfinished
 
 
 class BriefTime:
@@ -114,6 +121,8 @@ class FileChecker:
         self._brief_time = BriefTime(time.monotonic())
         self._processes = asyncio.Semaphore(PROCESSES_MAX)
         self._running: dict[AccountId, asyncio.Task[Outcome]] = {}
+        # For other pages that read tables.
+        self.tables = TableReader()
 
     async def check(
         self, account_id: AccountId, wanted: Wanted, hung_up: Callable[[], Awaitable[None]] | None = None
@@ -124,7 +133,8 @@ class FileChecker:
         when `hung_up` does before that.
         """
         task = await self._new_task(account_id, wanted)
-        if len(wanted.data) <= BRIEF_BYTES_MAX and self._brief_time.take(time.monotonic()):
+        is_brief = len(wanted.data) <= BRIEF_BYTES_MAX and not is_workbook(wanted.data)
+        if is_brief and self._brief_time.take(time.monotonic()):
             findings, spare_s = await asyncio.to_thread(check_rows.check_briefly, task, BRIEF_S)
             self._brief_time.give_back(spare_s)
             if findings is not None:
@@ -195,7 +205,7 @@ class FileChecker:
             await asyncio.wait({earlier})
         async with self._database.transaction() as connection:
             await file_checks.begin(connection, task.account_id, task.upload_id, task.wanted.file_name)
-        outside = _Outside(self._database, task, self._processes)
+        outside = _Outside(self._database, task, self._processes, self.tables)
         checking = asyncio.create_task(outside.check())
         try:
             while not (await asyncio.wait({checking}, timeout=BEAT_S))[0]:
@@ -211,7 +221,9 @@ class FileChecker:
         finally:
             checking.cancel()
             await asyncio.gather(checking, return_exceptions=True)
-        if isinstance(outcome, BadFile | BadMessage | Unfinished):
+        if isinstance(outcome, ManySheets):
+            await self._ask_for_sheet(task, outcome.names)
+        elif isinstance(outcome, BadFile | BadMessage | Unfinished):
             await self._give_up(task.upload_id, outcome.problem)
         return outcome
 
@@ -224,6 +236,11 @@ class FileChecker:
         async with self._database.transaction() as connection:
             await file_checks.fail(connection, upload_id, problem)
         return Unfinished(problem)
+
+    async def _ask_for_sheet(self, task: Task, names: Sequence[str]) -> None:
+        async with self._database.transaction() as connection:
+            await kept_files.set_sheets(connection, task.account_id, names)
+            await file_checks.fail(connection, task.upload_id, _(_SHEETS))
 
     async def _keep_all(self, findings: Sequence[Finding]) -> Outcome:
         head, *pieces = findings
@@ -241,17 +258,35 @@ class FileChecker:
 class _Outside:
     """One check in its own process; it ends with the task that awaits it."""
 
-    def __init__(self, database: Database, task: Task, processes: asyncio.Semaphore) -> None:
+    def __init__(
+        self, database: Database, task: Task, processes: asyncio.Semaphore, tables: TableReader
+    ) -> None:
         self._database = database
         self._task = task
         self._processes = processes
+        self._tables = tables
         self.progress = Progress(0, 0)
         self.is_keeping = False
 
     async def check(self) -> Outcome:
         """Wait for one of the processes, and have the file checked."""
         async with self._processes:
-            return await self._check()
+            return await self._read_sheet() or await self._check()
+
+    async def _read_sheet(self) -> BadFile | ManySheets | None:
+        """Put a sheet of a workbook in its place as CSV; return why that cannot be done."""
+        wanted = self._task.wanted
+        if not is_workbook(wanted.data):
+            return None
+        try:
+            found = await self._tables.convert(wanted.data, wanted.sheet)
+        except CsvError as error:
+            return BadFile(str(error))
+        if isinstance(found, ManySheets):
+            return found
+        wanted = structs.replace(wanted, data=found.data, hidden_rows=found.hidden)
+        self._task = structs.replace(self._task, wanted=wanted)
+        return None
 
     async def _check(self) -> Outcome:
         process = await asyncio.create_subprocess_exec(

@@ -54,6 +54,9 @@ class Wanted(Struct, frozen=True):
     message: str
     country: str | None
     reference: str | None
+    # Of a workbook: the sheet that was chosen, and how many of its rows are hidden, once it was read.
+    sheet: str | None = None
+    hidden_rows: int = 0
 
 
 class Task(Struct, frozen=True):
@@ -178,6 +181,7 @@ def _findings(task: Task, file: CsvFile, checked: Checked, screening: _Screening
             recipients=len(checked.good),
             total_cost=sum((one.cost for one in checked.good), Decimal(0)),
             policy_version=task.policy_version,
+            hidden_rows=min(task.wanted.hidden_rows, len(file.rows)),
         )
     )
     for number, start in enumerate(range(0, len(checked.good), CHUNK_MAX)):

@@ -16,7 +16,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from tumira.core.translation import _, mark
+from tumira.core.translation import _
+from tumira.uploads.file_kinds import refuse_kind
 
 BYTES_MAX: Final = 10 * 1024 * 1024
 ROWS_MAX: Final = 10_000
@@ -31,19 +32,13 @@ DELIMITERS: Final = (",", ";", "\t")
 # Every cell as long as allowed, every character of it a quote and so written twice, between quotes.
 _RECORD_MAX: Final = COLUMNS_MAX * (2 * CELL_MAX + len('"",'))
 # How many rows are looked at to find the delimiter, and to tell a header.
-_SAMPLE: Final = 20
+HEADER_SAMPLE: Final = 20
 # Blank rows are passed over, but not without end; and nobody needs to know how many millions are too many.
-_LINES_MAX: Final = 10 * ROWS_MAX
+LINES_MAX: Final = 10 * ROWS_MAX
 _COUNTED_MAX: Final = 1_000_000
 # Short files are looked at whole, to tell UTF-16 from other text with NULs.
 _BYTES_LOOKED_AT: Final = 4096
 
-_MAGIC: Final = (
-    (b"PK\x03\x04", mark("a workbook or an archive")),
-    (b"\xd0\xcf\x11\xe0", mark("an old Excel workbook")),
-    (b"%PDF", mark("a PDF")),
-    (b"\x1f\x8b", mark("an archive")),
-)
 _BYTE_ORDER_MARKS: Final = (
     (b"\xef\xbb\xbf", "utf-8"),
     (b"\xff\xfe", "utf-16-le"),
@@ -91,8 +86,7 @@ class CsvFile:
 def read_csv(data: bytes) -> CsvFile:
     """Read a file; a CsvError says what is wrong with it."""
     if len(data) > BYTES_MAX:
-        said = _("The file is larger than {most} MB. Split it, or remove columns.")
-        raise CsvError(said.format(most=BYTES_MAX // 1024 // 1024))
+        raise too_many_bytes()
     text = _without_blank_end(_decode(data))
     named = _NAMED_DELIMITER.match(text)
     start = named.end() if named else 0
@@ -120,10 +114,8 @@ def find_number_column(columns: Sequence[str]) -> int:
 
 
 def _decode(data: bytes) -> str:
-    for magic, kind in _MAGIC:
-        if data.startswith(magic):
-            said = _("This is {kind}. Open it in your spreadsheet program and save it as CSV.")
-            raise CsvError(said.format(kind=_(kind)))
+    if problem := refuse_kind(data):
+        raise CsvError(problem)
     encoding = _find_encoding(data)
     try:
         text = data.decode(encoding)
@@ -135,7 +127,8 @@ def _decode(data: bytes) -> str:
         said = _("Line {line} has characters that cannot be read. Check that line, and save as CSV UTF-8.")
         raise CsvError(said.format(line=f"{line:,}")) from None
     if "\0" in text:
-        raise CsvError(_("This is not a CSV file. Open it in your spreadsheet program and save it as CSV."))
+        said = _("This is not a CSV file. Open it in your spreadsheet program and save it as .xlsx or CSV.")
+        raise CsvError(said)
     return text.lstrip("\ufeff")
 
 
@@ -217,7 +210,7 @@ def _likeness(text: str, start: int, delimiter: str) -> tuple[float, int, int]:
     sample: list[list[str]] = []
     wrong = 0
     try:
-        sample.extend(islice(_records(_Lines(text, start), delimiter), _SAMPLE))
+        sample.extend(islice(_records(_Lines(text, start), delimiter), HEADER_SAMPLE))
     except csv.Error:
         # Quotes that are wrong with one delimiter may be right with another.
         wrong = 1
@@ -236,16 +229,15 @@ def _read_rows(text: str, start: int, delimiter: str) -> Sequence[CsvRow]:
     line = 0
     try:
         for line, cells in enumerate(_records(lines, delimiter), 1):
-            if line > _LINES_MAX:
-                said = _("The file has more than {most} rows, most of them blank. Remove the blank rows.")
-                raise CsvError(said.format(most=f"{_LINES_MAX:,}"))
+            if line > LINES_MAX:
+                raise too_many_lines()
             if _is_blank(cells):
                 continue
-            _check_row(line, cells)
+            check_row(line, cells)
             rows.append(CsvRow(line, tuple(cells)))
             # One more than allowed may be the header.
             if len(rows) > ROWS_MAX + 1:
-                raise _too_many_rows(rows, _count_rows(text, lines.end, delimiter))
+                raise too_many_rows(rows, _count_rows(text, lines.end, delimiter))
     except csv.Error as error:
         raise _unreadable(line + 1, lines, error) from None
     if lines.too_long:
@@ -253,10 +245,25 @@ def _read_rows(text: str, start: int, delimiter: str) -> Sequence[CsvRow]:
     return rows
 
 
-def _check_row(line: int, cells: Sequence[str]) -> None:
+def too_many_bytes() -> CsvError:
+    said = _("The file is larger than {most} MB. Split it, or remove columns.")
+    return CsvError(said.format(most=BYTES_MAX // 1024 // 1024))
+
+
+def too_many_lines() -> CsvError:
+    said = _("The file has more than {most} rows, most of them blank. Remove the blank rows.")
+    return CsvError(said.format(most=f"{LINES_MAX:,}"))
+
+
+def too_many_columns(line: int, count: int) -> CsvError:
+    said = _("Row {line} has {count} columns. Reduce them to at most {most}.")
+    return CsvError(said.format(line=f"{line:,}", count=f"{count:,}", most=COLUMNS_MAX))
+
+
+def check_row(line: int, cells: Sequence[str]) -> None:
+    """Refuse a row that is too wide, or has too long a cell."""
     if len(cells) > COLUMNS_MAX:
-        said = _("Row {line} has {count} columns. Reduce them to at most {most}.")
-        raise CsvError(said.format(line=f"{line:,}", count=f"{len(cells):,}", most=COLUMNS_MAX))
+        raise too_many_columns(line, len(cells))
     if max(map(len, cells)) <= CELL_MAX:
         return
     column = next(place for place, cell in enumerate(cells, 1) if len(cell) > CELL_MAX)
@@ -292,7 +299,8 @@ def _count_rows(text: str, start: int, delimiter: str) -> int:
     return count
 
 
-def _too_many_rows(rows: Sequence[CsvRow], more: int) -> CsvError:
+def too_many_rows(rows: Sequence[CsvRow], more: int) -> CsvError:
+    """Say how many rows a file has: the first ones, of which one may be the header, and `more`."""
     count = len(rows) + more - _has_header(rows)
     most = _("more than {count}").format(count=f"{_COUNTED_MAX:,}")
     written = f"{count:,}" if count < _COUNTED_MAX else most
@@ -307,7 +315,7 @@ def _has_header(rows: Sequence[CsvRow]) -> bool:
         return False
     if not {name_key(cell) for cell in rows[0].cells}.isdisjoint(NUMBER_NAMES):
         return True
-    return any(can_be_number(cell) for row in rows[1 : 1 + _SAMPLE] for cell in row.cells)
+    return any(can_be_number(cell) for row in rows[1 : 1 + HEADER_SAMPLE] for cell in row.cells)
 
 
 def _lay_out(rows: Sequence[CsvRow]) -> CsvFile:
@@ -318,7 +326,7 @@ def _lay_out(rows: Sequence[CsvRow]) -> CsvFile:
     if not body:
         raise CsvError(_("The file has only a header. Add one row per recipient."))
     if len(body) > ROWS_MAX:
-        raise _too_many_rows(rows, 0)
+        raise too_many_rows(rows, 0)
     width = max(len(row.cells) for row in chain((rows[0],), body))
     number_column = find_number_column(header)
     return CsvFile(

@@ -1,6 +1,7 @@
 """The last file that each account uploaded, kept for a day so that a correction does not need it again."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -22,11 +23,14 @@ class KeptFile:
     country: str
     reference: str
     upload_id: UploadId | None
+    # Of a workbook with several sheets: the one that was chosen, and those to choose from.
+    sheet: str = ""
+    sheets: Sequence[str] = ()
 
 
 SQL_KEEP: Final = Statement("""
-INSERT INTO kept_files (account_id, id, file_name, data, message, country, reference)
-VALUES (%(account_id)s, %(id)s, %(file_name)s, %(data)s, %(message)s, %(country)s, %(reference)s)
+INSERT INTO kept_files (account_id, id, file_name, data, message, country, reference, sheet)
+VALUES (%(account_id)s, %(id)s, %(file_name)s, %(data)s, %(message)s, %(country)s, %(reference)s, %(sheet)s)
 ON CONFLICT (account_id) DO UPDATE
    SET id = excluded.id,
        file_name = excluded.file_name,
@@ -35,6 +39,8 @@ ON CONFLICT (account_id) DO UPDATE
        country = excluded.country,
        reference = excluded.reference,
        upload_id = NULL,
+       sheet = excluded.sheet,
+       sheets = '{}',
        kept_at = excluded.kept_at
 """)
 
@@ -50,33 +56,38 @@ async def keep(connection: Connection, account_id: AccountId, file: KeptFile, da
         message=file.message,
         country=file.country,
         reference=file.reference,
+        sheet=file.sheet,
     )
 
 
 SQL_REUSE: Final = Statement("""
 UPDATE kept_files
-   SET message = %(message)s, country = %(country)s, reference = %(reference)s, upload_id = NULL
+   SET message = %(message)s, country = %(country)s, reference = %(reference)s, sheet = %(sheet)s,
+       upload_id = NULL
  WHERE account_id = %(account_id)s
    AND id = %(id)s
    AND kept_at > clock_timestamp() - %(kept)s::interval
-RETURNING file_name, data
+RETURNING file_name, data, sheets
 """)
 
 
 async def reuse(
-    connection: Connection, account_id: AccountId, file_id: UUID, message: str, country: str, reference: str
-) -> tuple[str, bytes] | None:
-    """Return the name and content of a kept file, and keep what was typed now; None if it is gone."""
+    connection: Connection, account_id: AccountId, typed: KeptFile
+) -> tuple[KeptFile, bytes] | None:
+    """Return a kept file and its content, and keep what was typed now; None if it is gone."""
     row = await SQL_REUSE.row(
         connection,
         account_id=account_id,
-        id=file_id,
-        message=message,
-        country=country,
-        reference=reference,
+        id=typed.id,
+        message=typed.message,
+        country=typed.country,
+        reference=typed.reference,
+        sheet=typed.sheet,
         kept=KEPT,
     )
-    return None if row is None else (row["file_name"], row["data"])
+    if row is None:
+        return None
+    return replace(typed, file_name=row["file_name"], sheets=tuple(row["sheets"])), row["data"]
 
 
 SQL_SET_UPLOAD: Final = Statement("""
@@ -93,8 +104,18 @@ async def set_upload(
     await SQL_SET_UPLOAD.rows(connection, account_id=account_id, id=file_id, upload_id=upload_id)
 
 
+SQL_SET_SHEETS: Final = Statement(
+    "UPDATE kept_files SET sheets = %(sheets)s WHERE account_id = %(account_id)s"
+)
+
+
+async def set_sheets(connection: Connection, account_id: AccountId, sheets: Sequence[str]) -> None:
+    """Store which sheets of an account's kept workbook have rows."""
+    await SQL_SET_SHEETS.rows(connection, account_id=account_id, sheets=sheets)
+
+
 SQL_FIND: Final = Statement("""
-SELECT id, file_name, message, country, reference, upload_id
+SELECT id, file_name, message, country, reference, upload_id, sheet, sheets
   FROM kept_files
  WHERE account_id = %(account_id)s
    AND kept_at > clock_timestamp() - %(kept)s::interval
@@ -104,7 +125,10 @@ SELECT id, file_name, message, country, reference, upload_id
 async def find(connection: Connection, account_id: AccountId) -> KeptFile | None:
     """Return an account's kept file without its content."""
     row = await SQL_FIND.row(connection, account_id=account_id, kept=KEPT)
-    return None if row is None else KeptFile(*row)
+    if row is None:
+        return None
+    found = KeptFile(*row)
+    return replace(found, sheets=tuple(found.sheets))
 
 
 SQL_DELETE_BEFORE: Final = Statement("DELETE FROM kept_files WHERE kept_at < %(before)s")

@@ -27,6 +27,13 @@ _LINE_END: Final = re.compile(r"\r\n?")
 # What programs make of a number that they take for a quantity.
 _FRACTION: Final = re.compile(r"\s*(\+?[0-9]{7,17})[.,]0+\s*")
 _SCIENTIFIC: Final = re.compile(r"\s*\+?([0-9])(?:[.,]([0-9]{1,17}))?[eE]\+?([0-9]{1,2})\s*")
+_GROUPED: Final = re.compile(r"\s*\+?[0-9]{1,3}(?:,[0-9]{3}){2,4}(?:\.0+)?\s*")
+# What a spreadsheet shows where a formula has no result, or a column is too narrow.
+_SHEET_ERROR: Final = re.compile(
+    r"#(?:N/A|REF!|VALUE!|DIV/0!|NAME\?|NULL!|NUM!|CALC!|SPILL!|FIELD!|BLOCKED!|CONNECT!|UNKNOWN!"
+    r"|GETTING_DATA)|#{3,}|Err:[0-9]{3}",
+    re.IGNORECASE,
+)
 _SEVERAL: Final = re.compile(r"[,;/|&\n\r]|\bor\b|\band\b")
 
 _SHOWN_MAX: Final = 3
@@ -222,6 +229,9 @@ def _write(
     values = {column: _LINE_END.sub("\n", _cell(row, column).strip()) for column in form.uses}
     if not all(values.values()):
         return _missing(form, values)
+    for column, value in values.items():
+        if _SHEET_ERROR.fullmatch(value):
+            return _Fault(RowCode.MISSING_VALUE, _shows_error(value, form.names[column]))
     length = form.length + sum(len(values[column]) * uses for column, uses in form.uses.items())
     # Before it is written: a place that stands there a thousand times makes a very long text.
     if length > TEXT_MAX:
@@ -245,6 +255,11 @@ def _missing(form: _Form, values: Mapping[int, str]) -> _Fault:
         return _Fault(RowCode.EMPTY_TEXT, _(_NO_TEXT))
     names = ", ".join(f"“{form.names[column]}”" for column, value in values.items() if not value)
     return _Fault(RowCode.MISSING_VALUE, _("This row has no value for {columns}.").format(columns=names))
+
+
+def _shows_error(shown: str, column: str) -> str:
+    said = _("“{column}” shows {error}. Correct this cell in your spreadsheet and save the file again.")
+    return said.format(column=column, error=shown)
 
 
 def _too_many_characters(length: int) -> _Fault:
@@ -310,6 +325,8 @@ def _shorten(sentence: str) -> str:
 
 def _read_number(tariff: Tariff, country: str | None, cell: str) -> str:
     """Write a number as it would be sent to, if it is one; one without a country code is one of `country`."""
+    if "," in cell and _GROUPED.fullmatch(cell):
+        cell = cell.replace(",", "")
     whole = _FRACTION.fullmatch(cell)
     return complete(tariff, whole[1] if whole else cell, country)
 
@@ -320,6 +337,10 @@ def _fault_of_number(
     """Say why a cell is no number to send to, and which it probably should be."""
     if not number:
         return _Fault(code, _("This row has no number."))
+    if _SHEET_ERROR.fullmatch(cell.strip()):
+        return _Fault(
+            code, _("This cell shows an error. Correct it in your spreadsheet and save the file again.")
+        )
     pieces = [piece for piece in _SEVERAL.split(cell) if can_be_number(piece)]
     if len(pieces) > 1:
         reason = _("This cell has {count} numbers.").format(count=len(pieces))

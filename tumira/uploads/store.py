@@ -42,6 +42,8 @@ class NewUpload(Struct, frozen=True):
     total_cost: Decimal
     # By which version of the templates its rows were screened.
     policy_version: int
+    # How many of its rows are hidden in the workbook.
+    hidden_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +67,14 @@ class Upload:
     refused: int
     # When its numbers and texts were erased; its batches are still shown as one file.
     erased_at: datetime | None
+    hidden_rows: int
 
 
 SQL_INSERT: Final = Statement("""
 INSERT INTO uploads (id, account_id, file_name, columns, message, reference, rows, recipients, total_cost,
-                     policy_version)
+                     policy_version, hidden_rows)
 VALUES (%(id)s, %(account_id)s, %(file_name)s, %(columns)s, %(message)s, %(reference)s, %(rows)s,
-        %(recipients)s, %(total_cost)s, %(policy_version)s)
+        %(recipients)s, %(total_cost)s, %(policy_version)s, %(hidden_rows)s)
 """)
 
 # Rows differ in how many cells they have, which an array of arrays may not, so cells travel as JSON.
@@ -124,7 +127,7 @@ async def delete_surplus(connection: Connection, account_id: AccountId) -> None:
 
 _UPLOAD: Final = """
 SELECT id, account_id, file_name, columns, message, reference, state, problem, rows, recipients, total_cost,
-       created_at, confirmed_at, finished_at, policy_version, refused, erased_at
+       created_at, confirmed_at, finished_at, policy_version, refused, erased_at, hidden_rows
   FROM uploads
 """
 

@@ -29,7 +29,9 @@ from tumira.replies.opt_outs import OptOut, OptOutSource
 from tumira.replies.store import HIGHEST, LOWEST, Reply
 from tumira.sending import recipients
 from tumira.sending.lifecycle import TEXT_KEPT
-from tumira.uploads.csv_file import CsvError, read_csv
+from tumira.uploads.csv_file import CsvError
+from tumira.uploads.workbooks.convert import ManySheets
+from tumira.uploads.workbooks.reader import ReaderBusy
 
 REPLIES: Final = "/dashboard/replies"
 OPT_OUTS: Final = "/dashboard/opt-outs"
@@ -64,6 +66,8 @@ SOURCES: Final = {
     OptOutSource.IMPORT: mark("imported"),
 }
 _NOT_A_NUMBER: Final = mark("Enter a full number, for example 0771200001 or +263 77 120 0001.")
+_SHEETS: Final = mark("Several sheets of this workbook have rows. Save the one with the numbers as CSV.")
+_BUSY: Final = mark("Too many files are being read right now. Try again in a minute.")
 _A_DAY: Final = timedelta(days=1)
 # Above all times that can be in the list.
 _LATEST: Final = datetime(9999, 1, 1, tzinfo=UTC)
@@ -300,11 +304,15 @@ async def add_numbers(session: CustomerSession) -> Response:
 async def import_file(session: CustomerSession) -> Response:
     try:
         _fields, file = await read_upload(session.request)
-        rows = read_csv(file.data)
+        rows = await session.services.checker.tables.read(session.account_id, file.data)
+    except ReaderBusy:
+        return await _opt_outs(session, 503, faults={"file": _(_BUSY)})
     except CsvError as error:
         return await _opt_outs(session, 422, faults={"file": str(error)})
     except HTTPException as error:
         return await _opt_outs(session, error.status_code, faults={"file": f"{error.detail}."})
+    if isinstance(rows, ManySheets):
+        return await _opt_outs(session, 422, faults={"file": _(_SHEETS)})
     column = rows.number_column
     written = [row.cells[column] if column < len(row.cells) else "" for row in rows.rows]
     async with session.database.connection() as connection:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -21,6 +22,7 @@ from tumira.dashboard.pages.upload import BYTE_ORDER_MARK, KEPT, STATES
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.form_body import FILE_BYTES_MAX, File, read_upload
 from tumira.html.forms import Faults, Form, FormRefused, TextField, at_most
+from tumira.html.page import HEADERS, PRIVATE
 from tumira.html.redirect import redirect
 from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.phone_numbers import country_of
@@ -36,16 +38,20 @@ from tumira.uploads.check_file import Busy, Pending, Unfinished
 from tumira.uploads.check_rows import BadFile, BadMessage, Wanted
 from tumira.uploads.csv_file import ROWS_MAX
 from tumira.uploads.kept_files import KeptFile
+from tumira.uploads.workbooks.convert import ManySheets
+from tumira.uploads.workbooks.write import XLSX, write_xlsx
 
 RECENT: Final = 20
 _TOO_LARGE: Final = 413
 _FILE_GONE: Final = mark("We no longer have this file. Choose it again.")
+_SHEETS: Final = mark("Several sheets of this workbook have rows. Choose one of them, then check again.")
 _QUEUE_FULL: Final = mark("Too many files are being checked right now. Try again in a minute.")
 # Spreadsheet programs drop the zero of a number that is not text, and completing it puts it back.
 SAMPLE: Final = {
     "ZW": ("0771200001", "0771200002", "+263771200003"),
     "ZA": ("0821230001", "0821230002", "+27821230003"),
 }
+_SAMPLE_COLUMNS: Final = ("to", "name", "amount")
 _SAMPLE_ROWS: Final = (("Tendai Moyo", "12.50"), ("Rudo Ncube", "8.00"), ("Thabo Dlamini", "31.40"))
 
 
@@ -54,6 +60,7 @@ class UploadForm(Form):
     country = TextField()
     reference = TextField(at_most(REFERENCE_MAX))
     kept = TextField()
+    sheet = TextField(clean=str)
     note = TextField(cut=REVIEW_NOTE_MAX)
 
 
@@ -62,6 +69,7 @@ def routes(services: Services) -> Sequence[Route]:
         private(services, UPLOADS, show_form),
         private(services, UPLOADS, check, "POST"),
         private(services, UPLOADS + "/sample.csv", download_sample),
+        private(services, UPLOADS + "/sample.xlsx", download_sample_workbook),
         private(services, UPLOAD_REVIEW, begin_again),
         private(services, UPLOAD_REVIEW, ask_review, "POST"),
     ]
@@ -74,7 +82,12 @@ async def show_form(session: CustomerSession) -> Response:
         async with session.database.connection() as connection:
             kept = await kept_files.find(connection, session.account_id)
         if kept is not None and asked == write_id(KEPT, kept.id):
-            filled = {"message": kept.message, "country": kept.country, "reference": kept.reference}
+            filled = {
+                "message": kept.message,
+                "country": kept.country,
+                "reference": kept.reference,
+                "sheet": kept.sheet,
+            }
             return await _form(session, filled, {}, kept=kept)
         return await _form(session, await _empty(session), {"file": _(_FILE_GONE)}, 404)
     return await _form(session, await _empty(session), {})
@@ -86,7 +99,7 @@ async def begin_again(_session: CustomerSession) -> Response:
 
 
 async def _empty(session: CustomerSession) -> Mapping[str, str]:
-    return {"message": "", "country": await _home(session), "reference": ""}
+    return {"message": "", "country": await _home(session), "reference": "", "sheet": ""}
 
 
 async def _home(session: CustomerSession) -> str:
@@ -98,13 +111,24 @@ async def _home(session: CustomerSession) -> str:
 
 async def download_sample(session: CustomerSession) -> Response:
     """Send a small file that shows the columns, with numbers of the customer's own country."""
-    numbers = SAMPLE.get(await _home(session), SAMPLE["ZW"])
-    rows = [(number, *cells) for number, cells in zip(numbers, _SAMPLE_ROWS, strict=True)]
+    rows = await _sample_rows(session)
 
     async def read(_after: None, _count_max: int) -> tuple[Sequence[Row], None]:
         return rows, None
 
-    return download_list(session, "sample.csv", ["to", "name", "amount"], read, BYTE_ORDER_MARK)
+    return download_list(session, "sample.csv", _SAMPLE_COLUMNS, read, BYTE_ORDER_MARK)
+
+
+async def download_sample_workbook(session: CustomerSession) -> Response:
+    """Send the same file as a workbook, whose cells keep their zeros when it is filled in."""
+    data = write_xlsx([_SAMPLE_COLUMNS, *await _sample_rows(session)])
+    headers = {**HEADERS, **PRIVATE, "Content-Disposition": 'attachment; filename="sample.xlsx"'}
+    return Response(data, media_type=XLSX, headers=headers)
+
+
+async def _sample_rows(session: CustomerSession) -> Sequence[Sequence[str]]:
+    numbers = SAMPLE.get(await _home(session), SAMPLE["ZW"])
+    return [(number, *cells) for number, cells in zip(numbers, _SAMPLE_ROWS, strict=True)]
 
 
 async def _form(
@@ -130,6 +154,7 @@ async def _form(
         faults=faults,
         said=said,
         kept=kept,
+        sheets=[(name, name) for name in kept.sheets] if kept else [],
         countries=[
             ("", _("None: all numbers have a country code")),
             *((one.country, f"{one.name} (+{one.calling_code})") for one in tariff.destinations),
@@ -160,13 +185,16 @@ async def check(session: CustomerSession) -> Response:
         form.faults = {"file": fault, **form.faults}
     if kept is None or form.faults:
         return await _form(session, form.filled, form.faults, ValidationFailed.status, kept=kept)
-    wanted = Wanted(kept.file_name, data, form.message.data, country or None, form.reference.data or None)
     checked = await session.services.checker.check(
-        session.account_id, wanted, lambda: _hang_up(session.request)
+        session.account_id, _wanted(kept, data), lambda: _hang_up(session.request)
     )
     match checked:
         case BadMessage():
             faults = {"message": checked.problem}
+            return await _form(session, form.filled, faults, ValidationFailed.status, kept=kept)
+        case ManySheets():
+            faults = {"sheet": _(_SHEETS)}
+            kept = replace(kept, sheets=checked.names)
             return await _form(session, form.filled, faults, ValidationFailed.status, kept=kept)
         case BadFile():
             return await _form(session, form.filled, {"file": checked.problem}, ValidationFailed.status)
@@ -180,6 +208,12 @@ async def check(session: CustomerSession) -> Response:
     async with session.database.transaction() as connection:
         await kept_files.set_upload(connection, session.account_id, kept.id, upload_id)
     return redirect(upload_path(upload_id))
+
+
+def _wanted(kept: KeptFile, data: bytes) -> Wanted:
+    # Which sheet it is, is part of what the file is called.
+    name = f"{kept.file_name}, {kept.sheet}" if kept.sheet in kept.sheets else kept.file_name
+    return Wanted(name, data, kept.message, kept.country or None, kept.reference or None, kept.sheet or None)
 
 
 async def _read(session: CustomerSession) -> tuple[UploadForm, File]:
@@ -208,20 +242,25 @@ async def ask_review(session: CustomerSession) -> Response:
 
 async def _keep(session: CustomerSession, form: UploadForm, file: File) -> tuple[KeptFile | None, bytes]:
     """Keep the file that was chosen, or return the file that was kept before; None if there is neither."""
-    message, country, reference = form.message.data, form.country.data, form.reference.data
-    file_id = read_id(KEPT, form.kept.data)
+    is_new = bool(file.name or file.data)
+    file_id = new_id(time.time_ns() // 1_000_000) if is_new else read_id(KEPT, form.kept.data)
+    if file_id is None:
+        return None, b""
+    kept = KeptFile(
+        id=file_id,
+        file_name=file.name or "file.csv",
+        message=form.message.data,
+        country=form.country.data,
+        reference=form.reference.data,
+        upload_id=None,
+        sheet=form.sheet.data,
+    )
     async with session.database.transaction() as connection:
-        if file.name or file.data:
-            file_id = new_id(time.time_ns() // 1_000_000)
-            kept = KeptFile(file_id, file.name or "file.csv", message, country, reference, None)
+        if is_new:
             await kept_files.keep(connection, session.account_id, kept, file.data)
             return kept, file.data
-        found = file_id and await kept_files.reuse(
-            connection, session.account_id, file_id, message, country, reference
-        )
-    if not file_id or not found:
-        return None, b""
-    return KeptFile(file_id, found[0], message, country, reference, None), found[1]
+        found = await kept_files.reuse(connection, session.account_id, kept)
+    return found or (None, b"")
 
 
 async def _hang_up(request: Request) -> None:

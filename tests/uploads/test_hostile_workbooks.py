@@ -1,0 +1,186 @@
+"""Workbooks made to harm: refused with a clear sentence, within bounds, and never felt by others."""
+
+import io
+import os
+import random
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from tests.support.identity.people import Person, alert, run_behind_proxy, sign_up
+from tests.support.processes.service import Service
+from tests.support.uploads.hostile import HOSTILE, PEOPLE, ROWS, hostile
+from tests.support.uploads.workbooks import ods, ods_rows, pack, xlsx, xlsx_parts
+from tumira.uploads.csv_file import CsvError
+from tumira.uploads.workbooks import convert as reader
+from tumira.uploads.workbooks.convert import Conversion, Converted, Unreadable, convert
+
+PAGE: Final = "/dashboard/upload"
+# What a reader may take of the machine, far below what the kernel would let it.
+READER_BYTES_MAX: Final = 192 * 1024**2
+READER_CPU_S_MAX: Final = 10
+# Made or refused slowly; the others take a few milliseconds each.
+SLOW: Final = frozenset(
+    {"bomb of cells", "many strings", "quadratic strings", "wide row", "many rows", "nested"}
+)
+
+
+def refused(data: bytes) -> str:
+    with pytest.raises(CsvError) as caught:
+        convert(data, None)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", [name for name in HOSTILE if name not in SLOW])
+def test_a_hostile_workbook_is_refused_and_says_what_to_do(name: str) -> None:
+    assert HOSTILE[name][1] in refused(hostile(name))
+
+
+def run_reader(data: bytes) -> tuple[reader.Answer, int, float]:
+    """Have a file read by a process as the web process would; return its peak of memory and its time."""
+    task = reader.encode(Conversion(data, None))
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", reader.__name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"PYTHONPATH": str(Path(reader.__file__).parents[3])},
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(task)
+        process.stdin.close()
+        answer = process.stdout.read()
+        _pid, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return reader.read_answer(answer), used.ru_maxrss * 1024, used.ru_utime + used.ru_stime
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_workbook_takes_little_memory_and_time(name: str) -> None:
+    answer, peak, cpu_s = run_reader(hostile(name))
+    print(f"{name}: {len(hostile(name)):,} bytes, peak {peak // 1024**2} MiB, {cpu_s:.2f} s")
+    assert isinstance(answer, Unreadable)
+    assert HOSTILE[name][1] in answer.problem
+    assert peak < READER_BYTES_MAX
+    assert cpu_s < READER_CPU_S_MAX
+
+
+@pytest.mark.long
+def test_a_million_blank_rows_below_the_table_are_passed_over() -> None:
+    blank = "".join(f'<row r="{line}" spans="1:3" ht="{line % 977}"/>' for line in range(4, 1_000_000))
+    answer, peak, _cpu_s = run_reader(xlsx(ROWS + blank))
+    assert isinstance(answer, Converted)
+    assert answer.data.count(b"\r\n") == 1 + len(PEOPLE)
+    assert peak < READER_BYTES_MAX
+
+
+def mutate(data: bytes, noise: random.Random) -> bytes:
+    """Change some bytes of an archive, or of a part of it that is then packed as it should be."""
+    if noise.random() < 0.5:
+        return _change(data, noise)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        parts: dict[str, str | bytes] = {name: archive.read(name) for name in archive.namelist()}
+    name = noise.choice(list(parts))
+    content = parts[name]
+    assert isinstance(content, bytes)
+    return pack({**parts, name: _change(content, noise)})
+
+
+def _change(data: bytes, noise: random.Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(noise.randint(1, 8)):
+        place = noise.randrange(len(changed))
+        match noise.randrange(4):
+            case 0:
+                changed[place] = noise.randrange(256)
+            case 1:
+                del changed[place : place + noise.randint(1, 20)]
+            case 2:
+                changed[place:place] = changed[place : place + noise.randint(1, 40)]
+            case 3:
+                changed[place:place] = noise.choice(
+                    [b"999999999", b"-1", b"<", b"</", b"&#0;", b"&amp;", b'"', b"\xff\xff\xff\xff", b"1e999"]
+                )
+        if not changed:
+            return b"PK\x03\x04"
+    return bytes(changed)
+
+
+def seeds() -> list[bytes]:
+    strings = "<si><t>Anna</t></si><si><r><t>B</t></r></si>"
+    rows = (
+        '<row r="1"><c r="A1" t="s"><v>0</v></c><c r="B1" s="1"><v>46329.5</v></c></row>'
+        '<row r="2"><c r="A2"><v>263771200001</v></c><c r="B2" t="b"><v>1</v></c></row>'
+    )
+    return [
+        pack(xlsx_parts({"A": rows, "B": ROWS}, strings=strings, formats=["d mmm yyyy h:mm"])),
+        xlsx(rows, strings=strings, formats=["#,##0.00;[Red]-0"]),
+        ods(ods_rows(*PEOPLE)),
+    ]
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(20_000, marks=pytest.mark.long)])
+def test_a_mutated_workbook_is_read_or_refused(count: int) -> None:
+    for data in seeds():
+        noise = random.Random(len(data))
+        for _ in range(count):
+            with suppress(CsvError):
+                convert(mutate(data, noise), None)
+
+
+@pytest.fixture(scope="module")
+def service(server_url: str) -> Iterator[Service]:
+    with run_behind_proxy(server_url) as service:
+        yield service
+
+
+def memory(service: Service) -> int:
+    status = Path(f"/proc/{service.process.pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+
+def post(person: Person, data: bytes) -> httpx.Response:
+    return person.browser.post(
+        PAGE, data={"message": "Dear {name}, hello."}, files={"file": ("people.xlsx", data)}
+    )
+
+
+@pytest.mark.long
+def test_hostile_workbooks_delay_no_other_call_and_leave_no_memory_behind(service: Service) -> None:
+    attacker = sign_up(service)
+    other = service.open_account(rate=6000)
+    post(attacker, hostile("bomb"))
+    before = memory(service)
+    slowest_s = 0.0
+    for name, (_make, problem) in HOSTILE.items():
+        answer = post(attacker, hostile(name))
+        assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY, name
+        assert problem in alert(answer), name
+        begun = time.monotonic()
+        assert service.call(other, "GET", "/balance").status_code == httpx.codes.OK
+        slowest_s = max(slowest_s, time.monotonic() - begun)
+    grown = memory(service) - before
+    print(f"web process: {before // 1024**2} MiB, {grown // 1024**2} MiB more; {slowest_s:.3f} s")
+    assert grown < 48 * 1024**2
+    assert slowest_s < 2
+
+
+@pytest.mark.long
+def test_mutated_workbooks_never_end_the_web_process(service: Service) -> None:
+    person = sign_up(service)
+    noise = random.Random(3)
+    for data in seeds():
+        for _ in range(15):
+            answer = post(person, mutate(data, noise))
+            assert answer.status_code in {httpx.codes.SEE_OTHER, httpx.codes.UNPROCESSABLE_ENTITY}
+    assert person.browser.get(PAGE).status_code == httpx.codes.OK
