@@ -63,6 +63,7 @@ async def run_worker(
     """Work until cancelled; then unbind from the carriers in good order."""
     # A name that no other process ever has: what a dead one had claimed must not look like ours.
     name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+    database.name_sessions(name)
     async with (
         show_metrics(*metrics_at),
         tracing(traces, "worker") as tracer,

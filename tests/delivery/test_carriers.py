@@ -1,7 +1,8 @@
 """Carriers in the database, and leases that one worker holds at a time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -178,6 +179,39 @@ async def test_a_dead_worker_is_buried_by_one_and_its_binds_are_free(
     assert await binds.lock_dead_workers(connection, LEASE_S) == []
     assert await binds.report(connection, [told(carrier_id, 1)], LEASE_S) == set()
     assert [bind.worker for bind in await binds.list_binds(connection)] == ["two"]
+
+
+async def until(holds: Callable[[], Awaitable[object]]) -> None:
+    for _ in range(3000):
+        if await holds():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came true")
+
+
+async def test_a_dead_worker_that_froze_inside_a_statement_lets_go_of_its_rows(
+    connection: Connection, database_url: str
+) -> None:
+    frozen = Database(database_url, connections_max=1)
+    frozen.name_sessions("host:1:dead")
+    try:
+        wire = await frozen.connect()
+        await binds.heartbeat(connection, "host:1:dead", LEASE_S)
+        await connection.execute("UPDATE workers SET seen_at = seen_at - interval '61 s'")
+        await wire.execute("BEGIN; SELECT FROM workers FOR UPDATE")
+        # A statement is announced, and nothing follows: the server waits for the rest, and is not idle.
+        wire._transport.write(  # type: ignore[attr-defined]
+            b"P" + struct.pack("!i", 4 + 10 + 2) + b"\0SELECT 1\0" + struct.pack("!h", 0)
+        )
+        is_active = "SELECT state = 'active' FROM pg_stat_activity WHERE pid = $1"
+        await until(lambda: connection.fetchval(is_active, wire.get_server_pid()))
+        assert await binds.lock_dead_workers(connection, LEASE_S) == []
+
+        assert await binds.end_sessions_of_dead_workers(connection, LEASE_S) == 1
+        await until(lambda: binds.lock_dead_workers(connection, LEASE_S))
+    finally:
+        wire.terminate()
+        await frozen.close()
 
 
 async def test_of_two_workers_that_race_for_a_bind_exactly_one_gets_it(

@@ -142,6 +142,8 @@ async def _forget_unmatched(connection: Connection) -> int:
 
 
 async def _take_over_from_dead(connection: Connection) -> int:
+    # Before their rows are locked: one that froze may hold them.
+    await binds.end_sessions_of_dead_workers(connection, LEASE_S)
     return await follow_up.take_over_from_dead(connection, await carriers.list_settings(connection), LEASE_S)
 
 

@@ -36,6 +36,7 @@ CLOSE_S: Final = 5.0
 LOOK_S: Final = 1.0
 LOOK_TIMEOUT_S: Final = 2.0
 VERSION_MIN: Final = 15
+SESSION_NAME_MAX: Final = 56
 
 _log: Final = structlog.get_logger()
 
@@ -76,6 +77,11 @@ BUSY: Final = (
 )
 
 
+def session_name(process: str) -> str:
+    """Return what the sessions of a process are called, within the 63 characters that the server keeps."""
+    return f"tumira {process[-SESSION_NAME_MAX:]}"
+
+
 class Database:
     """A pool of connections, opened when first needed so that a process starts while the server is away.
 
@@ -90,7 +96,7 @@ class Database:
         self.clock = Clock()
         self._address = read_address(url)
         self._connections_max = connections_max
-        self._settings = settings or {}
+        self._settings = dict(settings or {})
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._opening = asyncio.Lock()
         # The host that was reached last, and all that is connected.
@@ -161,6 +167,10 @@ class Database:
                 # Cancelled while it began or ended, or broken: nobody shall have this connection after us.
                 if not is_over:
                     connection.terminate()
+
+    def name_sessions(self, name: str) -> None:
+        """Have the sessions that are opened from now on tell the server whose they are."""
+        self._settings["application_name"] = session_name(name)
 
     async def close(self) -> None:
         look_out, self._look_out = self._look_out, None

@@ -15,6 +15,7 @@ from tumira import VERSION
 from tumira.postgres import migrate
 from tumira.postgres.columns import columns, named_columns
 from tumira.postgres.connection import Connection
+from tumira.postgres.pool import SESSION_NAME_MAX
 from tumira.postgres.statement import Statement
 
 PROBLEM_MAX: Final = 200
@@ -196,6 +197,25 @@ async def lock_dead_workers(connection: Connection, lease_s: float) -> Sequence[
     """Lock the workers without a heartbeat for `lease_s`; delete them in the same transaction."""
     rows = await SQL_LOCK_DEAD_WORKERS.rows(connection, lease_s=lease_s, count_max=DEAD_MAX)
     return [row["id"] for row in rows]
+
+
+# A process that froze while the server read a statement from it, or wrote rows to it, holds its locks for as
+# long as it is frozen: the server's own time limits are for sessions that are idle.
+SQL_END_SESSIONS: Final = Statement("""
+SELECT count(*) FILTER (WHERE pg_terminate_backend(sessions.pid)) AS ended
+  FROM workers
+  JOIN pg_stat_activity sessions ON sessions.application_name = 'tumira ' || right(workers.id, %(name_max)s)
+ WHERE workers.seen_at <= clock_timestamp() - make_interval(secs => %(lease_s)s)
+   AND sessions.datname = current_database()
+   AND sessions.pid <> pg_backend_pid()
+""")
+
+
+async def end_sessions_of_dead_workers(connection: Connection, lease_s: float) -> int:
+    """End the database sessions of workers without a heartbeat for `lease_s`; return how many there were."""
+    ended = await SQL_END_SESSIONS.value(connection, lease_s=lease_s, name_max=SESSION_NAME_MAX)
+    assert isinstance(ended, int)
+    return ended
 
 
 SQL_DELETE_BINDS: Final = Statement("""

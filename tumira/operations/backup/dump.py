@@ -101,7 +101,8 @@ SQL_NODES: Final = Statement("""
 SELECT count(*)
   FROM pg_stat_activity
  WHERE datname = current_database()
-   AND application_name = 'tumira'
+   AND application_name LIKE 'tumira%'
+   AND application_name <> 'tumira backup'
    AND pid <> pg_backend_pid()
 """)
 
