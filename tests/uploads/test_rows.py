@@ -13,7 +13,8 @@ from tumira.core.errors import ContentRejected, Refusal
 from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff
 from tumira.pricing.segments import SEGMENTS_MAX, measure
 from tumira.uploads.csv_file import ROWS_MAX, CsvFile, CsvRow, read_csv
-from tumira.uploads.rows import TEXT_MAX, Checked, Good, MessageError, RowCode, RowFault, check
+from tumira.uploads.places import MessageError
+from tumira.uploads.rows import TEXT_MAX, Checked, Good, RowCode, RowFault, check
 
 NUMBER = "+263771200001"
 OTHER = "+27821230001"

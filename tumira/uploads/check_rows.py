@@ -31,7 +31,8 @@ from tumira.replies.opt_outs import OptedOut
 from tumira.sending.fairness import SMALL_MAX
 from tumira.uploads.chunks import CHUNK_MAX, Chunk
 from tumira.uploads.csv_file import CsvError, CsvFile, read_csv
-from tumira.uploads.rows import Checked, Good, MessageError, RowFault, check
+from tumira.uploads.places import MessageError
+from tumira.uploads.rows import Checked, Good, RowFault, check
 from tumira.uploads.store import NewUpload
 
 # The largest file with the dearest texts takes about half of it.

@@ -17,11 +17,11 @@ from tumira.pricing.gsm7 import name as show_character
 from tumira.pricing.phone_numbers import CHANNEL, complete, explain, suggest
 from tumira.pricing.segments import SEGMENTS_MAX, Encoding, measure, ucs2_characters
 from tumira.uploads.csv_file import CsvFile, CsvRow, can_be_number, name_key
+from tumira.uploads.places import MessageError, read_places
 
 # No longer text fits: 153 characters in each segment.
 TEXT_MAX: Final = 153 * SEGMENTS_MAX
 
-_PIECE: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _LINE_END: Final = re.compile(r"\r\n?")
 
 # What programs make of a number that they take for a quantity.
@@ -54,10 +54,6 @@ class RowCode(StrEnum):
     RECIPIENT_OPTED_OUT = "RECIPIENT_OPTED_OUT"
     # Found when it was sent.
     RECIPIENT_LIMIT = "RECIPIENT_LIMIT"
-
-
-class MessageError(ValueError):
-    """A message cannot be sent to any row; the words say what to do."""
 
 
 class Good(Struct, frozen=True):
@@ -141,6 +137,21 @@ def check(
     return Checked(good, bad, len({text for _number, text in lines}))
 
 
+def read_numbers(tariff: Tariff, file: CsvFile, country: str | None) -> Sequence[str | RowFault]:
+    """Return the number of every row of a file as it is sent to, or what is wrong with it."""
+    cells = [_cell(row, file.number_column) for row in file.rows]
+    numbers = [_read_number(tariff, country, cell) for cell in cells]
+    refused = {one.to: one.code for one in sort_recipients(tariff, CHANNEL, numbers).rejected}
+    read: list[str | RowFault] = []
+    for row, cell, number in zip(file.rows, cells, numbers, strict=True):
+        if number not in refused:
+            read.append(number)
+            continue
+        fault = _fault_of_number(tariff, country, cell, number, refused[number])
+        read.append(RowFault(row.line, row.cells, str(fault.code), fault.reason, fault.suggestion))
+    return read
+
+
 def _cell(row: CsvRow, column: int) -> str:
     return row.cells[column] if column < len(row.cells) else ""
 
@@ -160,32 +171,10 @@ class _Form(Struct, frozen=True):
 
 
 def _read_form(message: str, columns: Sequence[str]) -> _Form:
-    """Take a message apart at its places."""
-    if is_blank(message):
-        raise MessageError(_("Write the message."))
+    """Take a message apart at its places, each of which names a column."""
     by_key = {name_key(column): place for place, column in enumerate(columns)}
-    pieces: list[str] = [""]
-    used: list[int] = []
-    unknown: list[str] = []
-    end = 0
-    for found in _PIECE.finditer(message):
-        pieces[-1] += message[end : found.start()]
-        end = found.end()
-        if found[0] in {"{{", "}}"}:
-            pieces[-1] += found[0][0]
-        elif found[1] is None:
-            raise MessageError(
-                _(
-                    "Put column names between braces, for example {example}. To send a brace, write it "
-                    "twice: {braces}."
-                ).format(example="{name}", braces=found[0] * 2)
-            )
-        elif (column := by_key.get(name_key(found[1]))) is None:
-            unknown.append(found[0])
-        else:
-            used.append(column)
-            pieces.append("")
-    pieces[-1] += message[end:]
+    found = read_places(message)
+    unknown = [f"{{{name}}}" for name in found.names if name_key(name) not in by_key]
     if unknown:
         named = ", ".join(dict.fromkeys(unknown))
         known = ", ".join(f"{{{_shorten(column)}}}" for column in columns)
@@ -194,8 +183,10 @@ def _read_form(message: str, columns: Sequence[str]) -> _Form:
                 "The file has no column {unknown}. Its columns are {known}. To send a brace, write it twice."
             ).format(unknown=_shorten(named), known=known)
         )
+    used = [by_key[name_key(name)] for name in found.names]
     names = {column: columns[column] for column in used}
-    return _Form(pieces, used, Counter(used), names, sum(map(len, pieces)), is_blank("".join(pieces)))
+    own = "".join(found.pieces)
+    return _Form(found.pieces, used, Counter(used), names, len(own), is_blank(own))
 
 
 class _Texts:
