@@ -50,6 +50,8 @@ ELSEWHERE: Final = {
     "/dashboard/compose/confirm",
     "/dashboard/compose/review",
     "/dashboard/upload/review",
+    "/dashboard/upload/text",
+    "/dashboard/texts/review",
 }
 NO_PAGES: Final = ("/healthz", "/readyz", "/metrics", "/static/", "/hooks/")
 PUBLIC: Final = (
@@ -74,6 +76,13 @@ DASHBOARD: Final = (
     "/dashboard/upload/{upload}",
     "/dashboard/upload/{upload}/send",
     "/dashboard/upload/{sent}",
+    "/dashboard/lists",
+    "/dashboard/lists/{list}",
+    "/dashboard/lists/{list}/settings",
+    "/dashboard/lists/{list}/contacts/{contact}",
+    "/dashboard/texts",
+    "/dashboard/texts/new",
+    "/dashboard/texts/{text}",
     "/dashboard/batches",
     "/dashboard/batches?number=x&from=2026-02-30",
     "/dashboard/batches/{batch}",
@@ -152,6 +161,9 @@ CONSOLE: Final = (
 # The reference, which takes longer than all others together, and other states of pages that are in the list.
 SELDOM: Final = {
     "/docs/reference",
+    "/dashboard/lists/{list}/contacts/{contact}",
+    "/dashboard/texts",
+    "/dashboard/texts/new",
     "/dashboard/replies?number=x",
     "/dashboard/webhooks/{paused}",
     "/dashboard/webhooks/{gone}",

@@ -1,8 +1,9 @@
-"""The command `tumira erase` while the gateway runs, and what customers see afterwards."""
+"""The commands `tumira erase` and `tumira export` while the gateway runs, and what pages show then."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
 
@@ -15,14 +16,22 @@ from tests.support.identity.customers import Customer, open_session, words
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import Service, run_web
 from tests.support.uploads.files import check_file
+from tumira.audit_log import Actor
+from tumira.contacts import manage
+from tumira.delivery.replies.handle import handle_replies
+from tumira.delivery.replies.parts import ReplyPart
+from tumira.delivery.replies.receive import store_replies
 from tumira.simulator.smsc import run_smsc
 from tumira.uploads.check_rows import Wanted
 
 ASKED: Final = ("--note", "letter of 12 May")
 SHOWN: Final = (
     "request_id dry_run messages texts file_rows bad_file_rows replies webhook_answers proofs "
-    "receipts received accounts waiting finished account_id"
+    "receipts received contacts accounts waiting finished account_id"
 )
+
+KINDS: Final = ("messages", "replies", "opt_outs", "lists", "files")
+EXPORTED: Final = "number messages replies opt_outs lists files complete account_id"
 
 
 @pytest.fixture(scope="module")
@@ -152,3 +161,44 @@ def test_what_is_under_way_is_told(running: Service, cli: QuickCli) -> None:
 
     assert said.startswith("Erased, but for what is still under way.\n")
     assert "1 message or row of a file still needs the number; a worker erases it as soon as" in said
+
+
+async def test_what_is_stored_about_a_number_is_exported(
+    running: Service, engine: Engine, cli: QuickCli
+) -> None:
+    customer = await asyncio.to_thread(_customer, running)
+    mine, account_id = "+263771280010", customer.caller.account_id
+    await asyncio.to_thread(customer.send, mine, body="Your balance is 12.50.")
+    await engine.until_all("delivered")
+    await asyncio.to_thread(customer.post, "/dashboard/opt-outs", numbers=mine)
+    list_id = await manage.create_list(engine.database, customer.caller.id, "Members", Actor("cli:test"))
+    await manage.put_contact(engine.database, customer.caller.id, list_id, mine, ["Ada"], None)
+    reply = ReplyPart(mine[1:], "33123", None, b"Thanks")
+    async with engine.database.transaction() as connection:
+        await store_replies(connection, 1, [reply], datetime.now(UTC))
+    await handle_replies(engine.database)
+
+    found = await asyncio.to_thread(cli.json, "export", "--number", mine)
+
+    assert " ".join(found) == EXPORTED
+    (message,) = found["messages"]
+    assert (message["account_id"], message["status"], message["text"]) == (
+        account_id,
+        "delivered",
+        "Your balance is 12.50.",
+    )
+    assert [one["text"] for one in found["replies"]] == ["Thanks"]
+    assert [(one["account_id"], one["source"]) for one in found["opt_outs"]] == [(account_id, "page")]
+    assert [(one["list"], one["values"]) for one in found["lists"]] == [("Members", {"name": "Ada"})]
+    assert (found["number"], found["files"], found["complete"], found["account_id"]) == (mine, [], True, None)
+    said = await asyncio.to_thread(cli.text, "export", "--number", mine)
+    assert said.startswith(f"Stored about {mine}:\n")
+    (recorded, _again) = await engine.rows(
+        "SELECT detail FROM operator_changes WHERE what = 'number exported' ORDER BY id"
+    )
+    assert recorded["detail"] == "••••••010: 1 messages, 1 replies, 1 opt-outs, 1 lists, 0 files"
+
+    # Nothing is left of it but the opt-out, which keeps messages away.
+    await asyncio.to_thread(cli.json, "erase", "--number", mine, *ASKED)
+    left = await asyncio.to_thread(cli.json, "export", "--number", mine)
+    assert {kind: len(left[kind]) for kind in KINDS} == dict.fromkeys(KINDS, 0) | {"opt_outs": 1}

@@ -18,6 +18,7 @@ from tests.support.postgres.databases import clone
 from tests.support.sending.batchers import send_call
 from tests.support.uploads.files import check_file
 from tumira.audit_log import Actor
+from tumira.contacts import manage as manage_lists
 from tumira.content import near_line
 from tumira.content.near_line_store import MarkedSend
 from tumira.core.errors import OperatorError
@@ -200,6 +201,11 @@ async def _scatter(office: Office, number: str) -> None:
     await office.send_file(upload_id)
     for one in await world.claim(3):
         await world.settle(world.refused(one))
+    # A list with the number, and with a contact that has it as a second one.
+    list_id = await manage_lists.create_list(office.database, world.caller.id, "People", ACTOR, [number])
+    await manage_lists.put_contact(
+        office.database, world.caller.id, list_id, next(_numbers), [f"Ben, or {local[:3]} {local[3:]}"], "ZW"
+    )
     # A customer's server that answers with what it was told.
     endpoint, _ = await add_endpoint(
         office.database, world.caller.id, "https://hooks.example/in", None, "", allow_private=True
@@ -240,6 +246,7 @@ HOLDERS: Final = {
     "idempotency_keys",
     "upload_chunks",
     "upload_faults",
+    "contacts",
     "webhook_attempts",
     "verifications",
     "codes",
@@ -268,6 +275,7 @@ async def test_no_table_holds_the_number_afterwards_and_the_books_are_as_before(
         "proofs": 2,
         "receipts": 1,
         "received": 1,
+        "contacts": 1,
     }
     assert set(erased.others) == set(OTHERS)
     assert await office.where(number) == set()

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,6 +14,8 @@ from tests.support.identity.operators import OperatorBrowser, new_operator
 from tests.support.identity.people import Person, run_behind_proxy, sign_up
 from tests.support.processes.service import Service
 from tumira.audit_log import Actor
+from tumira.contacts import manage as lists
+from tumira.contacts import manage_texts as texts
 from tumira.content import near_line
 from tumira.content import review as content_review
 from tumira.content.near_line_store import MarkedSend
@@ -22,13 +24,16 @@ from tumira.core.histogram import bucket_of
 from tumira.core.ids import (
     ACCOUNT,
     BATCH,
+    CONTACT_LIST,
     ENDPOINT,
     MESSAGE,
+    SAVED_TEXT,
     SENDER_NAME,
     TOP_UP,
     UPLOAD,
     VOUCHER,
     AccountId,
+    ContactListId,
     EndpointId,
     EventId,
     ReplyId,
@@ -132,6 +137,7 @@ def run_full_service(server_url: str) -> Iterator[FullService]:
             **_add_upload(person),
             **_add_results(service, person),
             **_add_replies(service, account_id),
+            **_add_lists(service, account_id),
         }
         add_receipts(service)
         _add_routes(service, account_id)
@@ -165,6 +171,30 @@ async def _insert_replies(database: Database, account_id: AccountId) -> None:
                 )
                 await replies.insert(connection, reply)
         await opt_outs.add(connection, account_id, [REPLIER, "+27821230001"], OptOutSource.REPLY)
+
+
+def _add_lists(service: Service, account_id: AccountId) -> dict[str, str]:
+    """Add a list with long names, a contact who opted out and one page more, and a text that is refused."""
+    owner = Actor("owner")
+    numbers = [REPLIER, *(f"+2637712{place:05}" for place in range(60))]
+    list_id = service.run(lists.create_list, account_id, LONG[:60], owner, numbers)
+    for column in ("Amount", LONG[:40], "Town", "Street", "Due date"):
+        service.run(lists.add_column, account_id, list_id, column, owner)
+    cells = [LONG, "12.50", "a" * 100, "", "", ""]
+    service.run(_put_contact, account_id, list_id, cells)
+    service.run(lists.create_list, account_id, "Staff", owner)
+    text_id = service.run(texts.save_text, account_id, LONG[:60], f"Dear {{name}}: {ADVERT}", owner)
+    return {
+        "list": write_id(CONTACT_LIST, list_id),
+        "contact": REPLIER[1:],
+        "text": write_id(SAVED_TEXT, text_id),
+    }
+
+
+async def _put_contact(
+    database: Database, account_id: AccountId, list_id: ContactListId, cells: Sequence[str]
+) -> None:
+    await lists.put_contact(database, account_id, list_id, REPLIER, cells, None, before=REPLIER)
 
 
 def account_of(service: Service, person: Person) -> AccountId:

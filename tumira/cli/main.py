@@ -34,6 +34,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "reconcile": "reconcile",
     "operator": "operators",
     "erase": "privacy",
+    "export": "privacy",
     "backup": "backups",
     "restore": "backups",
     "audit": "tools",

@@ -1,4 +1,4 @@
-"""The command `tumira erase`: erases a recipient's number on request."""
+"""The commands `tumira erase` and `tumira export`: a recipient's number, erased or shown on request."""
 
 import time
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ import click
 
 from tumira.cli.output import actor, database_command, show, tell, wants_json
 from tumira.core.ids import ACCOUNT, write_id
+from tumira.operations import export_number
 from tumira.operations.erasure import erase as erase_number
 from tumira.operations.erasure.requests import Erasure
 from tumira.operations.erasure.steps import OTHERS, Owners, find_owners
@@ -49,6 +50,27 @@ async def erase(database: Database, *, text: str, note: str, dry_run: bool) -> N
     if not wants_json():
         for line in _left(erasure, owners, dry_run=dry_run):
             click.echo(line)
+
+
+@click.command()
+@click.option("--number", "text", required=True, help="Whose number, with its country code.")
+@database_command
+async def export(database: Database, *, text: str) -> None:
+    """Show what is stored about a recipient's number, in the data of all accounts.
+
+    Without --json it only counts. The operators' history records the export, with the last digits.
+    """
+    subject = await erase_number.read_number(database, text)
+    found = await export_number.export_number(database, subject, actor())
+    async with database.connection() as connection:
+        owners = await find_owners(connection, subject.number)
+    found = {**found, "account_id": owners.account_id}
+    if wants_json():
+        show(found)
+        return
+    counts = {name: len(rows) for name, rows in found.items() if isinstance(rows, list)}
+    show(counts, title=f"Stored about {subject.number}:")
+    click.echo("The data itself: repeat the command with --json.")
 
 
 def _shown(erasure: Erasure, owners: Owners, *, dry_run: bool) -> Mapping[str, Any]:

@@ -32,6 +32,8 @@ TopUpId = NewType("TopUpId", UUID)
 VoucherId = NewType("VoucherId", UUID)
 OperatorId = NewType("OperatorId", UUID)
 SenderNameId = NewType("SenderNameId", UUID)
+ContactListId = NewType("ContactListId", UUID)
+SavedTextId = NewType("SavedTextId", UUID)
 
 ACCOUNT: Final = "acc_"
 KEY: Final = "key_"
@@ -46,6 +48,8 @@ TOP_UP: Final = "top_"
 VOUCHER: Final = "vch_"
 OPERATOR: Final = "opr_"
 SENDER_NAME: Final = "snd_"
+CONTACT_LIST: Final = "lst_"
+SAVED_TEXT: Final = "txt_"
 REQUEST: Final = "req_"
 
 MESSAGES_MAX: Final = 1024

@@ -43,6 +43,7 @@ from tumira.dashboard.pages import (
     upload_form,
     webhooks,
 )
+from tumira.dashboard.pages.contacts import list_settings, lists, one_list, texts
 from tumira.dashboard.session import Services, top_up_path
 from tumira.html.cookies import Cookie
 from tumira.html.page import PRIVATE, Assets, Templates
@@ -116,6 +117,10 @@ class Dashboard:
             upload_form,
             upload,
             results,
+            lists,
+            one_list,
+            list_settings,
+            texts,
             batches,
             replies,
             sender_names,

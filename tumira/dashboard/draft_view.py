@@ -60,6 +60,8 @@ def describe(
         "size": size,
         "room": segments.room(draft.message),
         "numbers": [one.number for one in accepted],
+        # Contacts of lists, whose price is known once they are checked.
+        "listed": 0,
         "left_out": review.rejected,
         "countries": _list_prices(review.tariff, accepted, size.segments),
         "cost": cost,

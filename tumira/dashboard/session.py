@@ -68,6 +68,7 @@ NAVIGATION: Final = (
     NavItem(HOME, mark("Overview"), "overview"),
     NavItem("/dashboard/compose", mark("Compose"), "compose"),
     NavItem("/dashboard/upload", mark("Upload"), "upload"),
+    NavItem("/dashboard/lists", mark("Lists"), "lists"),
     NavItem("/dashboard/batches", mark("Batches"), "batches"),
     NavItem("/dashboard/replies", mark("Replies"), "replies"),
     NavItem("/dashboard/sender-names", mark("Sender names"), "sender"),
@@ -129,6 +130,8 @@ def _here(path: str) -> str:
         return "/dashboard/batches"
     if path.startswith("/dashboard/opt-outs"):
         return "/dashboard/replies"
+    if path.startswith("/dashboard/texts"):
+        return "/dashboard/lists"
     return current_item(path, NAVIGATION)
 
 

@@ -11,6 +11,8 @@ from tumira.accounts import message_settings
 from tumira.accounts import store as accounts
 from tumira.accounts.lifetimes import Lifetimes
 from tumira.accounts.passcode_limits import PasscodeLimits
+from tumira.contacts import store as contacts
+from tumira.contacts import text_store
 from tumira.core import money
 from tumira.identity import browsers, notify_owner
 from tumira.identity.passwords import hash_secret
@@ -167,6 +169,8 @@ async def close_account(database: Database, owner: Requester, password: str) -> 
     if check is not PasswordCheck.RIGHT:
         return check
     async with database.transaction() as connection:
+        # Before the account, as by who changes a list.
+        await contacts.lock(connection, owner.account_id)
         # Locked first, so that a send finishes before or finds the account closed.
         held = await accounts.lock(connection, owner.account_id)
         paused = await accounts.close(connection, owner.account_id)
@@ -174,5 +178,7 @@ async def close_account(database: Database, owner: Requester, password: str) -> 
         await sessions.delete_all(connection, owner.principal)
         await devices.delete_all(connection, owner.principal.subject)
         await sender_names.close_account(connection, owner.account_id, owner.actor.name)
+        await contacts.delete_of_account(connection, owner.account_id)
+        await text_store.delete_of_account(connection, owner.account_id)
         await _record(connection, owner, "account closed", f"balance {_amount(held.balance)}")
     return check

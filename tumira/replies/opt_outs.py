@@ -162,6 +162,26 @@ async def find_one(connection: Connection, account_id: AccountId, number: str) -
     return None if row is None else OptOut(row["number"], OptOutSource(row["source"]), row["added_at"])
 
 
+SQL_LIST_OF_NUMBER: Final = Statement("""
+SELECT o.account_id, o.number, o.source, o.added_at
+  FROM accounts a
+  JOIN opt_outs o ON o.account_id = a.id AND o.number = %(number)s
+ WHERE a.has_opt_outs
+ LIMIT %(count_max)s
+""")
+
+
+async def list_of_number(
+    connection: Connection, number: str, count_max: int
+) -> Sequence[tuple[AccountId, OptOut]]:
+    """Return the accounts of whose messages a number has opted out."""
+    rows = await SQL_LIST_OF_NUMBER.rows(connection, number=number, count_max=count_max)
+    return [
+        (account_id, OptOut(own, OptOutSource(source), added_at))
+        for account_id, own, source, added_at in rows
+    ]
+
+
 async def count(connection: Connection, account_id: AccountId) -> int:
     return int(await SQL_COUNT.value(connection, account_id=account_id))
 

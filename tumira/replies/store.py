@@ -148,6 +148,15 @@ async def list_unmatched(
     ]
 
 
+SQL_LIST_FROM: Final = Statement(_REPLY + "WHERE number = %(number)s ORDER BY id DESC LIMIT %(count_max)s")
+
+
+async def list_from(connection: Connection, number: str, count_max: int) -> Sequence[Reply]:
+    """Return the replies from a number to all accounts, newest first."""
+    rows = await SQL_LIST_FROM.rows(connection, number=number, count_max=count_max)
+    return [Reply(*row) for row in rows]
+
+
 SQL_ERASE_TEXTS: Final = Statement("""
 UPDATE replies
    SET text = NULL

@@ -21,11 +21,14 @@ from tumira.core.errors import (
     ValidationFailed,
 )
 from tumira.core.translation import _, mark
+from tumira.dashboard.check_upload import start_check
 from tumira.dashboard.draft_view import say
 from tumira.dashboard.drafts import describe_draft, examine_pattern, review_draft, send_for_review
+from tumira.dashboard.pages.contacts.choose import ContactChoices, find_message, keep_file, list_choices
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.delivery.manage_carriers import list_senders
-from tumira.html.forms import Form, FormId, TextField, new_form_id
+from tumira.html.form_body import read_fields
+from tumira.html.forms import Form, FormId, FormRefused, TextField, new_form_id
 from tumira.html.redirect import redirect
 from tumira.pricing import segments
 from tumira.pricing.quote import REFERENCE_MAX
@@ -33,12 +36,14 @@ from tumira.pricing.segments import SEGMENTS_MAX
 from tumira.sending import compose
 from tumira.sending.compose import Draft, Review
 from tumira.topups.states import TOP_UP_MIN
+from tumira.uploads.places import MessageError, read_places
 
 COMPOSE: Final = "/dashboard/compose"
 CHECK: Final = COMPOSE + "/check"
 REVIEW: Final = COMPOSE + "/review"
 # The page for files has a form of another kind.
 UPLOAD_REVIEW: Final = "/dashboard/upload/review"
+TEXT_REVIEW: Final = "/dashboard/texts/review"
 CONFIRM: Final = COMPOSE + "/confirm"
 FORM: Final = "frm_"
 
@@ -54,6 +59,8 @@ _FAULTS: Final = {
         mark("Enter a reference of at most {most} characters."),
     ),
 }
+# Where to ask for the review of a message with places, by the kind of its form.
+_PATTERN_REVIEWS: Final = {"upload": UPLOAD_REVIEW, "text": TEXT_REVIEW}
 # Whether it was sent is not known, but the same token never sends twice.
 _UNANSWERED: Final = mark(
     "No answer came in time, so the message may not have been sent. Press Confirm again. It is sent and "
@@ -74,6 +81,10 @@ class DraftForm(Form):
     reference = TextField()
     edit = TextField()
     kind = TextField()
+    # A saved text to insert, and the part of long lists that is sent.
+    insert = TextField()
+    text = TextField()
+    part = TextField()
 
     @property
     def draft(self) -> Draft:
@@ -102,7 +113,11 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 async def show_form(session: CustomerSession) -> Response:
-    return await _fresh_form(session, Draft("", "", ""))
+    """Show the form, empty or with a saved text and a list."""
+    query = session.request.query_params
+    message = await find_message(session, query.get("text", "")) or ""
+    choices = await list_choices(session, query.getlist("list"))
+    return await _fresh_form(session, Draft("", message, ""), choices=choices)
 
 
 async def begin_again(_session: CustomerSession) -> Response:
@@ -110,21 +125,52 @@ async def begin_again(_session: CustomerSession) -> Response:
     return redirect(COMPOSE)
 
 
-async def _fresh_form(session: CustomerSession, draft: Draft, said: str | None = None) -> Response:
-    review = await compose.examine(session.database, session.account_id, draft)
-    return await _form(session, draft, review, {}, 200, said)
+async def _fresh_form(
+    session: CustomerSession,
+    draft: Draft,
+    faults: Mapping[str, str] | None = None,
+    status: int = 200,
+    *,
+    choices: ContactChoices | None = None,
+) -> Response:
+    review = await _examine(session, draft, choices)
+    return await _form(session, draft, review, faults or {}, status, choices=choices)
+
+
+async def _examine(session: CustomerSession, draft: Draft, choices: ContactChoices | None) -> Review:
+    """Collect what is wrong with a draft itself; one to lists has places."""
+    if choices is None or not choices.chosen:
+        return await compose.examine(session.database, session.account_id, draft)
+    return await examine_pattern(session, draft.message)
 
 
 async def look_over(session: CustomerSession) -> Response:
     """Say what is wrong with a message, or ask for confirmation; or show it again to who went back."""
-    form = await DraftForm.read(session.request)
+    body = await read_fields(session.request)
+    form, chosen = DraftForm.parse(body), body.getlist("list")
     draft = form.draft
+    if form.insert.data:
+        message = await find_message(session, form.text.data)
+        draft = draft if message is None else structs.replace(draft, message=message)
+        return await _fresh_form(session, draft, choices=await list_choices(session, chosen, form.part.data))
     if form.edit.data:
         return await _fresh_form(session, draft)
+    if chosen:
+        return await _check_lists(session, draft, chosen, form.part.data)
     review = await review_draft(session, draft)
     if review.refusals:
         return await _refused(session, draft, review)
     return await _confirmation(session, draft, review, new_form_id(FORM))
+
+
+async def _check_lists(session: CustomerSession, draft: Draft, chosen: Sequence[str], part: str) -> Response:
+    """Make a file of lists and have it checked: its page shows who gets what, and asks for confirmation."""
+    choices = await list_choices(session, chosen, part)
+    try:
+        return await start_check(session, *await keep_file(session, draft, choices))
+    except FormRefused as refused:
+        faults = {"lists" if name == "file" else name: said for name, said in refused.faults.items()}
+        return await _fresh_form(session, draft, faults, refused.status, choices=choices)
 
 
 async def confirm(session: CustomerSession) -> Response:
@@ -171,24 +217,34 @@ async def _not_sent(
 
 async def check(session: CustomerSession) -> Response:
     """Tell the script of a form whom a draft reaches, what it costs, and whether it could be sent."""
-    form = await DraftForm.read(session.request)
-    if form.kind.data == "upload":
-        path, review = UPLOAD_REVIEW, await examine_pattern(session, form.message.data)
+    body = await read_fields(session.request)
+    form = DraftForm.parse(body)
+    kind, choices = form.kind.data, None
+    if kind in _PATTERN_REVIEWS:
+        path, review = _PATTERN_REVIEWS[kind], await examine_pattern(session, form.message.data)
     else:
-        path, review = REVIEW, await compose.examine(session.database, session.account_id, form.draft)
+        choices = await list_choices(session, body.getlist("list"))
+        path, review = REVIEW, await _examine(session, form.draft, choices)
     found = await describe_draft(session, form.draft, review)
-    return session.services.templates.page("compose_checked.html.jinja", found=found, review_path=path)
+    listed = 0 if choices is None else choices.selection.contacts
+    return session.services.templates.page(
+        "compose_checked.html.jinja", found={**found, "listed": listed}, review_path=path
+    )
 
 
 async def ask_review(session: CustomerSession) -> Response:
     """Keep a refused text for the operator to review, and show the draft again."""
-    form = await DraftReviewForm.read(session.request)
+    body = await read_fields(session.request)
+    form = DraftReviewForm.parse(body)
     draft, note = form.draft, form.note.data
-    review = await compose.examine(session.database, session.account_id, draft)
+    choices = await list_choices(session, body.getlist("list"), form.part.data)
+    review = await _examine(session, draft, choices)
     answer = await send_for_review(session, draft, review, note)
     # What was typed beside the button is kept for another attempt.
     note = note if answer.faults else ""
-    return await _form(session, draft, review, answer.faults, answer.status, answer.said, note=note)
+    return await _form(
+        session, draft, review, answer.faults, answer.status, answer.said, note=note, choices=choices
+    )
 
 
 async def _refused(session: CustomerSession, draft: Draft, review: Review) -> Response:
@@ -204,14 +260,18 @@ async def _form(
     said: str | None = None,
     *,
     note: str = "",
+    choices: ContactChoices | None = None,
 ) -> Response:
+    choices = choices or await list_choices(session)
+    found = await describe_draft(session, draft, review, note)
     return session.page(
         "compose.html.jinja",
         status,
         draft=draft,
         faults=faults,
         said=said,
-        found=await describe_draft(session, draft, review, note),
+        found={**found, "listed": choices.selection.contacts},
+        choices=choices,
         review_path=REVIEW,
         home=next((one for one in review.tariff.destinations if one.country == review.country), None),
         senders=await list_senders(session.database, session.account_id),
@@ -249,7 +309,16 @@ async def _confirmation(
         balance_after=session.customer.balance - review.quote.total_cost,
         repeated=len(review.entries) - len(review.quote.numbers) - len(review.quote.rejected),
         senders=await list_senders(session.database, session.account_id),
+        has_braces=_has_places(draft.message),
     )
+
+
+def _has_places(message: str) -> bool:
+    """Tell whether a message has what would be places in a file or for a list; here it is sent as written."""
+    try:
+        return bool(read_places(message).names)
+    except MessageError:
+        return False
 
 
 def _faults(refusals: Sequence[Refusal]) -> Mapping[str, str]:

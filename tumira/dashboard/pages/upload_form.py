@@ -2,22 +2,22 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.content.review import REVIEW_NOTE_MAX
-from tumira.core.errors import ServiceUnavailable, ValidationFailed
+from tumira.core.errors import ValidationFailed
 from tumira.core.ids import new_id, read_id, write_id
 from tumira.core.translation import _, mark
+from tumira.dashboard.check_upload import start_check
 from tumira.dashboard.downloads import Row, download_list
 from tumira.dashboard.drafts import describe_draft, examine_pattern, send_for_review
 from tumira.dashboard.pages.compose import UPLOAD_REVIEW
-from tumira.dashboard.pages.results import UPLOADS, upload_path
+from tumira.dashboard.pages.contacts.choose import find_message, list_choices
+from tumira.dashboard.pages.results import UPLOADS
 from tumira.dashboard.pages.upload import BYTE_ORDER_MARK, KEPT, STATES
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.form_body import FILE_BYTES_MAX, File, read_upload
@@ -34,18 +34,15 @@ from tumira.sending.lifecycle import TEXT_KEPT
 from tumira.topups.states import TOP_UP_MIN
 from tumira.uploads import kept_files
 from tumira.uploads import store as uploads
-from tumira.uploads.check_file import Busy, Pending, Unfinished
-from tumira.uploads.check_rows import BadFile, BadMessage, Wanted
+from tumira.uploads.check_rows import Wanted
 from tumira.uploads.csv_file import ROWS_MAX
 from tumira.uploads.kept_files import KeptFile
-from tumira.uploads.workbooks.convert import ManySheets
 from tumira.uploads.workbooks.write import XLSX, write_xlsx
 
+INSERT: Final = UPLOADS + "/text"
 RECENT: Final = 20
 _TOO_LARGE: Final = 413
 _FILE_GONE: Final = mark("We no longer have this file. Choose it again.")
-_SHEETS: Final = mark("Several sheets of this workbook have rows. Choose one of them, then check again.")
-_QUEUE_FULL: Final = mark("Too many files are being checked right now. Try again in a minute.")
 # Spreadsheet programs drop the zero of a number that is not text, and completing it puts it back.
 SAMPLE: Final = {
     "ZW": ("0771200001", "0771200002", "+263771200003"),
@@ -62,6 +59,8 @@ class UploadForm(Form):
     kept = TextField()
     sheet = TextField(clean=str)
     note = TextField(cut=REVIEW_NOTE_MAX)
+    # A saved text to insert.
+    text = TextField()
 
 
 def routes(services: Services) -> Sequence[Route]:
@@ -70,6 +69,8 @@ def routes(services: Services) -> Sequence[Route]:
         private(services, UPLOADS, check, "POST"),
         private(services, UPLOADS + "/sample.csv", download_sample),
         private(services, UPLOADS + "/sample.xlsx", download_sample_workbook),
+        private(services, INSERT, begin_again),
+        private(services, INSERT, insert_text, "POST"),
         private(services, UPLOAD_REVIEW, begin_again),
         private(services, UPLOAD_REVIEW, ask_review, "POST"),
     ]
@@ -79,8 +80,7 @@ async def show_form(session: CustomerSession) -> Response:
     """Show the form, empty or with the file that was checked before and what was typed beside it."""
     asked = session.request.query_params.get("file")
     if asked is not None:
-        async with session.database.connection() as connection:
-            kept = await kept_files.find(connection, session.account_id)
+        kept = await _find_kept(session)
         if kept is not None and asked == write_id(KEPT, kept.id):
             filled = {
                 "message": kept.message,
@@ -90,7 +90,20 @@ async def show_form(session: CustomerSession) -> Response:
             }
             return await _form(session, filled, {}, kept=kept)
         return await _form(session, await _empty(session), {"file": _(_FILE_GONE)}, 404)
-    return await _form(session, await _empty(session), {})
+    message = await find_message(session, session.request.query_params.get("text", ""))
+    return await _form(session, {**await _empty(session), "message": message or ""}, {})
+
+
+async def insert_text(session: CustomerSession) -> Response:
+    """Show the form again with a saved text, and with its file."""
+    try:
+        form, file = await _read(session)
+    except FormRefused as refused:
+        return await _form(session, refused.filled, refused.faults, refused.status)
+    message = await find_message(session, form.text.data)
+    kept, _data = await _keep(session, form, file)
+    filled = form.filled if message is None else {**form.filled, "message": message}
+    return await _form(session, filled, {}, kept=kept)
 
 
 async def begin_again(_session: CustomerSession) -> Response:
@@ -155,6 +168,8 @@ async def _form(
         said=said,
         kept=kept,
         sheets=[(name, name) for name in kept.sheets] if kept else [],
+        choices=await list_choices(session),
+        insert_path=INSERT,
         countries=[
             ("", _("None: all numbers have a country code")),
             *((one.country, f"{one.name} (+{one.calling_code})") for one in tariff.destinations),
@@ -185,29 +200,18 @@ async def check(session: CustomerSession) -> Response:
         form.faults = {"file": fault, **form.faults}
     if kept is None or form.faults:
         return await _form(session, form.filled, form.faults, ValidationFailed.status, kept=kept)
-    checked = await session.services.checker.check(
-        session.account_id, _wanted(kept, data), lambda: _hang_up(session.request)
-    )
-    match checked:
-        case BadMessage():
-            faults = {"message": checked.problem}
-            return await _form(session, form.filled, faults, ValidationFailed.status, kept=kept)
-        case ManySheets():
-            faults = {"sheet": _(_SHEETS)}
-            kept = replace(kept, sheets=checked.names)
-            return await _form(session, form.filled, faults, ValidationFailed.status, kept=kept)
-        case BadFile():
-            return await _form(session, form.filled, {"file": checked.problem}, ValidationFailed.status)
-        case Unfinished():
-            faults = {"": checked.problem}
-            return await _form(session, form.filled, faults, ValidationFailed.status, kept=kept)
-        case Busy():
-            faults = {"": _(_QUEUE_FULL)}
-            return await _form(session, form.filled, faults, ServiceUnavailable.status, kept=kept)
-    upload_id = checked.upload_id if isinstance(checked, Pending) else checked
-    async with session.database.transaction() as connection:
-        await kept_files.set_upload(connection, session.account_id, kept.id, upload_id)
-    return redirect(upload_path(upload_id))
+    try:
+        return await start_check(session, kept.id, _wanted(kept, data))
+    except FormRefused as refused:
+        # A file that cannot be read is not offered again; of a workbook, its sheets were found.
+        again = None if "file" in refused.faults else await _find_kept(session)
+        again = again if again is not None and again.id == kept.id else None
+        return await _form(session, form.filled, refused.faults, refused.status, kept=again)
+
+
+async def _find_kept(session: CustomerSession) -> KeptFile | None:
+    async with session.database.connection() as connection:
+        return await kept_files.find(connection, session.account_id)
 
 
 def _wanted(kept: KeptFile, data: bytes) -> Wanted:
@@ -261,9 +265,3 @@ async def _keep(session: CustomerSession, form: UploadForm, file: File) -> tuple
             return kept, file.data
         found = await kept_files.reuse(connection, session.account_id, kept)
     return found or (None, b"")
-
-
-async def _hang_up(request: Request) -> None:
-    """Wait until the browser that sent this request is gone."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

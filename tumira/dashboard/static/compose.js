@@ -108,7 +108,9 @@
 
   function typed() {
     const values = { recipients: recipients ? recipients.value : "", message: message.value };
-    return new URLSearchParams(Object.assign({ kind: form.dataset.kind }, values)).toString();
+    const asked = new URLSearchParams(Object.assign({ kind: form.dataset.kind }, values));
+    form.querySelectorAll("[name=list]:checked").forEach((one) => asked.append("list", one.value));
+    return asked.toString();
   }
 
   function ask() {
@@ -161,6 +163,7 @@
   if (recipients) {
     recipients.addEventListener("input", askSoon);
   }
+  form.querySelectorAll("[name=list]").forEach((one) => one.addEventListener("change", askSoon));
   form.addEventListener("click", (event) => {
     const button = event.target.closest("[data-spelling]");
     if (button) {

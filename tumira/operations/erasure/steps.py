@@ -18,7 +18,7 @@ from tumira.delivery.routes import ported
 from tumira.delivery.store import settlement
 from tumira.delivery.store.settlement import LockedMessage
 from tumira.identity.store import operators
-from tumira.operations.erasure import store
+from tumira.operations.erasure import contacts, store
 from tumira.operations.erasure.requests import Erasure, StepResult
 from tumira.operations.erasure.store import LOWEST
 from tumira.postgres.connection import Connection
@@ -45,6 +45,7 @@ class Stage(StrEnum):
     RECEIPTS = "receipts"
     # Texts that the number's owner sent; `replies` are answers of the API.
     RECEIVED = "received"
+    LISTS = "lists"
     PAUSE = "pause"
 
 
@@ -58,6 +59,7 @@ OTHERS: Final = (
     "proofs",
     "receipts",
     "received",
+    "contacts",
 )
 
 
@@ -235,6 +237,14 @@ async def _received(connection: Connection, walk: Walk) -> StepResult:
     )
 
 
+async def _lists(connection: Connection, walk: Walk) -> StepResult:
+    gone = await contacts.erase_number(connection, walk.subject.number, walk.erasure.at)
+    blanked = await contacts.erase_cells(
+        connection, walk.subject, walk.erasure.place, walk.erasure.at, ROWS_MAX
+    )
+    return _add(blanked, StepResult(others={"contacts": len(gone)}, accounts=frozenset(gone)))
+
+
 STEPS: Final[Mapping[Stage, Callable[[Connection, Walk], Awaitable[StepResult]]]] = {
     Stage.MESSAGES: _messages,
     Stage.FILES: _files,
@@ -244,4 +254,5 @@ STEPS: Final[Mapping[Stage, Callable[[Connection, Walk], Awaitable[StepResult]]]
     Stage.PROOFS: _proofs,
     Stage.RECEIPTS: _receipts,
     Stage.RECEIVED: _received,
+    Stage.LISTS: _lists,
 }

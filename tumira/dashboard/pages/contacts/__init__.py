@@ -1,0 +1,1 @@
+"""Pages of contact lists and saved texts, and how other pages choose from them."""
