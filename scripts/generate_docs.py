@@ -13,6 +13,8 @@ from tumira.api.docs.errors import ADVICE, FIELD_CODES, RECIPIENT_CODES
 from tumira.api.docs.examples import example_refusal
 from tumira.api.docs.openapi import document
 from tumira.core.errors import Refusal, all_refusals
+from tumira.dashboard.permissions import ROUTES
+from tumira.identity.roles import PERMISSIONS, MemberRole
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DOCS: Final = ROOT / "docs"
@@ -27,6 +29,16 @@ message may change. Where *retryable* is yes, the same call can succeed later, u
 This page is made from `tumira/core/errors.py` and `tumira/api/docs/errors.py` by `make docs`.
 """
 
+_PERMISSIONS: Final = """\
+# Permissions
+
+What each page and form of the dashboard needs, and which roles have it; [people.md](people.md) says
+what the roles are for. A route that is not in the table stops the start of the service.
+
+This page is made from `tumira/dashboard/permissions.py` and `tumira/identity/roles.py` by
+`make docs`.
+"""
+
 
 def generated() -> Mapping[str, str]:
     """Return what each generated file should hold, by its path in the repository."""
@@ -34,6 +46,7 @@ def generated() -> Mapping[str, str]:
         "docs/openapi.json": document().decode(),
         "docs/errors.md": errors_page(),
         "docs/metrics.md": metrics_page(),
+        "docs/permissions.md": permissions_page(),
         **client_errors(),
     }
 
@@ -60,6 +73,17 @@ def errors_page() -> str:
         _table(("Code", "Meaning"), [(f"`{code}`", meaning) for code, meaning in RECIPIENT_CODES.items()]),
     ]
     return "\n".join(parts)
+
+
+def permissions_page() -> str:
+    """Write the permission that each route of the dashboard needs, and the roles that have it."""
+    rows = [
+        (f"`{route}`", "no session", "anyone")
+        if needed is None
+        else (f"`{route}`", needed, ", ".join(role for role in MemberRole if needed in PERMISSIONS[role]))
+        for route, needed in ROUTES.items()
+    ]
+    return f"{_PERMISSIONS}\n{_table(('Route', 'Permission', 'Roles'), rows)}"
 
 
 def _section(refusal: type[Refusal]) -> str:

@@ -10,6 +10,7 @@ from tumira.core.ids import AccountId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
+# The actor of changes from before there were people.
 OWNER: Final = "owner"
 
 # Above all numbers that a change can have.
@@ -18,10 +19,12 @@ LATEST: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """The account's owner at an address, an operator, or the operator's system user."""
+    """A person of the account at an address, an operator, or the operator's system user."""
 
     name: str
     address: str | None = None
+    # Whose change it is; None for operators.
+    person_id: UUID | None = None
 
 
 # Where the caller does not say which of the operator's system users it is.
@@ -30,7 +33,7 @@ OPERATOR: Final = Actor("operator")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change that the account's owner can see, or one by an operator with the account that it concerns."""
+    """A change that the account's owners can see, or one by an operator with the account that it concerns."""
 
     id: int
     at: datetime
@@ -39,11 +42,17 @@ class Change:
     what: str
     detail: str
     account_id: AccountId | None = None
+    person_id: UUID | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether a person of the account made it, and not an operator."""
+        return self.person_id is not None or self.actor == OWNER
 
 
 SQL_INSERT: Final = Statement("""
-INSERT INTO changes (account_id, actor, address, what, detail)
-VALUES (%(account_id)s, %(actor)s, %(address)s, %(what)s, %(detail)s)
+INSERT INTO changes (account_id, actor, address, what, detail, person_id)
+VALUES (%(account_id)s, %(actor)s, %(address)s, %(what)s, %(detail)s, %(person_id)s)
 """)
 
 
@@ -58,11 +67,12 @@ async def record(
         address=actor.address,
         what=what,
         detail=detail,
+        person_id=actor.person_id,
     )
 
 
 SQL_LIST: Final = Statement("""
-SELECT id, at, actor, address, what, detail
+SELECT id, at, actor, address, what, detail, account_id, person_id
   FROM changes
  WHERE account_id = %(account_id)s
    AND id < %(before)s

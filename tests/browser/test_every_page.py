@@ -68,6 +68,7 @@ PUBLIC: Final = (
     "/dashboard/forgotten",
 )
 BEGUN: Final = ("/dashboard/verify", "/dashboard/new-password")
+INVITED: Final = ("/dashboard/join/{join}",)
 DASHBOARD: Final = (
     "/dashboard",
     "/dashboard/health",
@@ -112,6 +113,10 @@ DASHBOARD: Final = (
     "/dashboard/ledger?kind=refunds&from=2026-02-30",
     "/dashboard/ledger?kind=top-ups&to=2020-01-01",
     "/dashboard/ledger/{entry}/receipt",
+    "/dashboard/people",
+    "/dashboard/people/{member}",
+    "/dashboard/people/leave",
+    "/dashboard/accounts",
     "/dashboard/settings",
     "/dashboard/settings/changes",
     "/dashboard/settings/passcodes",
@@ -164,6 +169,8 @@ SELDOM: Final = {
     "/dashboard/lists/{list}/contacts/{contact}",
     "/dashboard/texts",
     "/dashboard/texts/new",
+    "/dashboard/people/leave",
+    "/dashboard/accounts",
     "/dashboard/replies?number=x",
     "/dashboard/webhooks/{paused}",
     "/dashboard/webhooks/{gone}",
@@ -174,7 +181,7 @@ SELDOM: Final = {
     "/operator/margin?by=account",
 }
 
-PATHS: Final = (*PUBLIC, *BEGUN, *DASHBOARD, *CONSOLE)
+PATHS: Final = (*PUBLIC, *BEGUN, *INVITED, *DASHBOARD, *CONSOLE)
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,7 @@ def test_every_setting_is_changed_and_the_account_closed(
     sign_in(new_browser(service), person.phone)
     hand = visit(service, open_page, way, person)
     page = hand.page
-    hand.fill("Full name", "Rudo Dube")
+    hand.fill("Contact name", "Rudo Dube")
     hand.fill("Business name", "Dube Pharmacy")
     hand.button("Save profile")
     hand.expect_told("Profile saved.")
@@ -93,7 +93,7 @@ def test_every_setting_is_changed_and_the_account_closed(
     hand.button("Save alerts")
     hand.expect_told("Low-balance alert saved.")
     for label, value in (
-        ("Full name", "Rudo Dube"),
+        ("Contact name", "Rudo Dube"),
         ("Email (optional)", "rudo@example.com"),
         ("Limit per send (US$)", "5"),
         ("Limit per day (US$)", "12.50"),

@@ -10,6 +10,7 @@ import pytest
 from tests.support.console.operators import ACTOR, changes_of, hidden, walk
 from tests.support.identity.customers import link, words
 from tests.support.identity.people import (
+    NAME,
     PASSWORD,
     alert,
     at_once,
@@ -356,7 +357,9 @@ def test_the_second_factor_of_an_owner_who_lost_it_is_dropped(service: Service, 
     assert goes_to(admin.post(one + "/second-factor", data=form)) == one + "?done=factor"
     assert goes_to(admin.post(one + "/second-factor", data=form)) == one + "?done=no-factor"
     assert "Turn off second factor" not in admin.get(one).text
-    assert changes_of(service, row["id"]) == [(ACTOR, "second factor turned off", form["factor_note"])]
+    assert changes_of(service, row["id"]) == [
+        (ACTOR, "second factor turned off", f"{NAME}; {form['factor_note']}")
+    ]
     assert "second factor turned off" in words(person.browser.get("/dashboard/settings/changes").text).lower()
 
 

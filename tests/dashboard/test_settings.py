@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.identity.customers import words
 from tests.support.identity.people import (
+    NAME,
     PASSWORD,
     Person,
     alert,
@@ -358,7 +359,7 @@ def test_closing_asks_for_password_and_word_and_ends_everything(service: Service
     (state,) = service.sql("SELECT state FROM webhook_endpoints WHERE account_id = $1", row["id"])
     assert state[0] == "paused"
     (change,) = service.sql("SELECT what, actor FROM changes WHERE what = 'account closed'")
-    assert tuple(change) == ("account closed", "owner")
+    assert tuple(change) == ("account closed", NAME)
     # Nor does it send with a key that was left.
     service.sql("UPDATE api_keys SET revoked_at = NULL WHERE account_id = $1", row["id"])
     for to in (MANY[:1], MANY):

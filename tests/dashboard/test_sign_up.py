@@ -69,7 +69,7 @@ DASHBOARD: Final = Dashboard(
     mail_is_set_up=False,
 )
 # What somebody does who is not signed in, or leaves.
-PUBLIC: Final = re.compile(r"/dashboard/(sign-|verify|forgotten|new-password)")
+PUBLIC: Final = re.compile(r"/dashboard/(sign-|verify|forgotten|new-password|join/)")
 FORMS: Final = [
     re.sub(r"\{[^}]+\}", "0" * 26, route.path)
     for route in DASHBOARD.routes()

@@ -21,7 +21,7 @@ from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import Scope
 from tumira.accounts.open_account import open_account
 from tumira.accounts.store import SYSTEM
-from tumira.core.ids import new_id
+from tumira.core.ids import AccountId, new_id
 from tumira.identity import code_rules, manage_keys, passwords
 from tumira.identity import sign_in as entering
 from tumira.identity.code_rules import AttemptLimits, CodeLimits
@@ -153,7 +153,7 @@ async def begun(database: Database, phone: str | None = None, limits: CodeLimits
 
 
 async def sign_in(database: Database, phone: str, password: str = PASSWORD) -> object:
-    return await entering.sign_in(database, PrincipalKind.ACCOUNT, GUEST, phone=phone, password=password)
+    return await entering.sign_in(database, PrincipalKind.CUSTOMER, GUEST, phone=phone, password=password)
 
 
 async def open_with_password(database: Database, password: str | None = PASSWORD) -> Principal:
@@ -161,7 +161,7 @@ async def open_with_password(database: Database, password: str | None = PASSWORD
     account = await open_account(
         database, phone=phone, name="A", business="B", balance=Decimal(0), rate_limit=60, actor="test"
     )
-    principal = Principal(PrincipalKind.ACCOUNT, account.id, phone)
+    principal = Principal(PrincipalKind.CUSTOMER, account.id, phone)
     if password is not None:
         async with database.connection() as connection:
             await logins.set_password(connection, principal, await hash_secret(password, LOCAL))
@@ -384,8 +384,8 @@ async def test_an_old_password_opens_no_session_while_it_is_being_changed(
     database: Database, monkeypatch: pytest.MonkeyPatch, *, locked: bool
 ) -> None:
     if not locked:
-        unlocked = Statement("SELECT password_hash FROM logins WHERE account_id = %(id)s")
-        monkeypatch.setitem(logins.SQL_LOCK, PrincipalKind.ACCOUNT, unlocked)
+        unlocked = Statement("SELECT password_hash FROM logins WHERE person_id = %(id)s")
+        monkeypatch.setitem(logins.SQL_LOCK, PrincipalKind.CUSTOMER, unlocked)
     principal = await open_with_password(database)
     changed_hash = await hash_secret(NEW, LOCAL)
     async with database.connection() as connection:
@@ -460,7 +460,7 @@ async def test_nine_at_once_make_no_key_too_many(
         monkeypatch.setattr(accounts, "SQL_HOLD", unlocked)
     owner = await open_with_password(database)
     made = await asyncio.gather(
-        *(create_key(database, owner.account_id, "key", [Scope.SEND]) for _ in range(9)),
+        *(create_key(database, AccountId(owner.id), "key", [Scope.SEND]) for _ in range(9)),
         return_exceptions=True,
     )
     refused = sum(isinstance(one, TooManyKeysError) for one in made)
@@ -494,7 +494,7 @@ async def test_sessions_are_found_by_their_token_until_all_of_their_account_end(
             found = await sessions.find(connection, SignedInCustomer, tokens[0])
             assert found is not None
             assert found.is_news is is_news
-            await sessions.mark_seen(connection, PrincipalKind.ACCOUNT, found.session_id)
+            await sessions.mark_seen(connection, PrincipalKind.CUSTOMER, found.session_id)
         assert await sessions.delete_all(connection, hers, found.session_id) == 2
         assert await sessions.delete_all(connection, hers) == 1
     assert [await find(database, token) for token in tokens] == [None] * 3
@@ -516,7 +516,7 @@ async def test_a_session_that_is_over_is_neither_found_nor_listed(
     assert await find(database, old) is None
     assert await find(database, recent) is not None
     async with database.connection() as connection:
-        assert len(await sessions.list_sessions(connection, owner.account_id)) == 1
+        assert len(await sessions.list_sessions(connection, owner.id)) == 1
 
 
 async def test_what_counts_no_more_is_forgotten(database: Database) -> None:

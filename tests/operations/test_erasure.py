@@ -473,7 +473,7 @@ async def test_who_signs_in_with_the_number_keeps_it(office: Office) -> None:
     erased = await office.erase(own["phone"])
 
     assert (erased.messages, erased.finished_at is not None) == (1, True)
-    assert await office.where(own["phone"]) == {"accounts", "attempts"}
+    assert await office.where(own["phone"]) == {"accounts", "people", "attempts"}
 
 
 async def test_it_is_noted_for_operators_and_senders_without_the_number(office: Office, number: str) -> None:

@@ -10,8 +10,9 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
+from tests.support.identity.members import add, invite, link_and_code
 from tests.support.identity.operators import OperatorBrowser, new_operator
-from tests.support.identity.people import Person, run_behind_proxy, sign_up
+from tests.support.identity.people import Person, new_phone, run_behind_proxy, sign_up
 from tests.support.processes.service import Service
 from tumira.audit_log import Actor
 from tumira.contacts import manage as lists
@@ -48,6 +49,7 @@ from tumira.delivery.routes.manage import add_route, set_rate
 from tumira.delivery.store import latency as latencies
 from tumira.events import NewEvent, record_events
 from tumira.identity import manage_accounts
+from tumira.identity.roles import MemberRole
 from tumira.postgres.pool import Database
 from tumira.replies import opt_outs
 from tumira.replies import store as replies
@@ -138,6 +140,7 @@ def run_full_service(server_url: str) -> Iterator[FullService]:
             **_add_results(service, person),
             **_add_replies(service, account_id),
             **_add_lists(service, account_id),
+            **_add_people(service, person),
         }
         add_receipts(service)
         _add_routes(service, account_id)
@@ -263,6 +266,16 @@ def _add_routes(service: Service, account_id: AccountId) -> None:
         "   FROM generate_series(0, 2) AS carrier_id, unnest(ARRAY['econet', 'other']) AS network",
         account_id,
     )
+
+
+def _add_people(service: Service, person: Person) -> dict[str, str]:
+    """Add a person with a long name, and an invitation."""
+    added = add(service, person, MemberRole.SENDER, name=LONG[:90])
+    (row,) = service.sql("SELECT id FROM people WHERE phone = $1", added.phone)
+    invited = new_phone()
+    invite(person, invited, MemberRole.FINANCE)
+    link, _code = link_and_code(service, invited)
+    return {"member": write_id("per_", row["id"]), "join": link.rpartition("/")[2]}
 
 
 def _add_traffic(service: Service, person: Person) -> dict[str, str]:

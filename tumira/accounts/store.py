@@ -1,6 +1,6 @@
 """Accounts: their rows, limits and locks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -261,20 +261,26 @@ class NoticeContact:
 
 # Whoever cannot sign in could not turn them off.
 SQL_LIST_NOTICE_CONTACTS: Final = Statement("""
-SELECT a.id, a.phone, l.notice_texts, CASE WHEN l.low_balance_mail THEN l.email END AS email
+SELECT a.id, p.phone, l.notice_texts, CASE WHEN l.low_balance_mail THEN l.email END AS email
   FROM accounts a
-  JOIN logins l ON l.account_id = a.id
+  JOIN members m ON m.account_id = a.id
+  JOIN people p ON p.id = m.person_id
+  JOIN logins l ON l.person_id = p.id
  WHERE a.id = ANY(%(account_ids)s::uuid[])
-   AND l.account_id = ANY(%(account_ids)s::uuid[])
+   AND m.account_id = ANY(%(account_ids)s::uuid[])
+   AND m.role = 'owner'
    AND a.closed_at IS NULL
    AND l.phone_proved_at IS NOT NULL
    AND (l.notice_texts OR l.low_balance_mail AND l.email IS NOT NULL)
+ ORDER BY m.since, p.id
 """)
 
 
 async def list_notice_contacts(
     connection: Connection, account_ids: Sequence[AccountId]
-) -> dict[AccountId, NoticeContact]:
+) -> Mapping[AccountId, Sequence[NoticeContact]]:
     """Return the owners of these accounts who want notices."""
-    rows = await SQL_LIST_NOTICE_CONTACTS.rows(connection, account_ids=account_ids)
-    return {AccountId(account_id): NoticeContact(*contact) for account_id, *contact in rows}
+    contacts: dict[AccountId, list[NoticeContact]] = {}
+    for account_id, *contact in await SQL_LIST_NOTICE_CONTACTS.rows(connection, account_ids=account_ids):
+        contacts.setdefault(AccountId(account_id), []).append(NoticeContact(*contact))
+    return contacts

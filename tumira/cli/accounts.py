@@ -261,17 +261,22 @@ def _amount_or_none(text: str | None) -> Decimal | None:
 @account.command("factor")
 @click.argument("account_id", type=ACCOUNT_ID)
 @click.option("--off", is_flag=True, help="Ask for the password alone from now on.")
+@click.option("--phone", help="Whose, if several people of the account have one.")
 @click.option("--note", default="", help="How you know that it is they; only operators see it.")
 @database_command
-async def account_factor(database: Database, *, account_id: AccountId, off: bool, note: str) -> None:
-    """Turn off the second factor of an owner who has lost it; verify their identity first."""
+async def account_factor(
+    database: Database, *, account_id: AccountId, off: bool, phone: str | None, note: str
+) -> None:
+    """Turn off the second factor of a person who has lost it; verify their identity first."""
     if not off:
         raise OperatorError("Say what to do: --off.")
     support = load_settings().support
     if not await manage_accounts.drop_factor(
-        database, account_id, actor=actor(), note=note.strip(), support=support
+        database, account_id, phone=phone, actor=actor(), note=note.strip(), support=support
     ):
-        raise OperatorError("The account has no second factor in use.")
+        raise OperatorError(
+            "The account has no second factor in use, or several: then say whose with --phone."
+        )
     show({"account_id": account_id, "second_factor": False}, title="The second factor is off.")
 
 

@@ -44,6 +44,8 @@ from tumira.dashboard.pages import (
     webhooks,
 )
 from tumira.dashboard.pages.contacts import list_settings, lists, one_list, texts
+from tumira.dashboard.pages.people import join, members
+from tumira.dashboard.permissions import check_table
 from tumira.dashboard.session import Services, top_up_path
 from tumira.html.cookies import Cookie
 from tumira.html.page import PRIVATE, Assets, Templates
@@ -110,6 +112,7 @@ class Dashboard:
             landing,
             sign_up,
             sign_in,
+            join,
             overview,
             health,
             compose,
@@ -134,11 +137,14 @@ class Dashboard:
             top_up_progress,
             receipts,
             ledger,
+            members,
             settings,
             passcodes,
             second_factor,
         )
-        return [route for module in modules for route in module.routes(self._services)]
+        routes = [route for module in modules for route in module.routes(self._services)]
+        check_table(routes)
+        return routes
 
     async def refuse(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -16,6 +16,7 @@ from tumira.core.dns import Resolve, Resolver
 from tumira.core.ids import AccountId
 from tumira.core.settings.seller import Seller
 from tumira.core.translation import mark
+from tumira.dashboard.permissions import PrivateRoute, allows, needed_for
 from tumira.delivery.manage_carriers import list_simulated
 from tumira.html.cookies import Cookie
 from tumira.html.guards import READING, address_of, refuse_foreign_writes
@@ -23,6 +24,8 @@ from tumira.html.redirect import NavItem, current_item, redirect
 from tumira.html.sign_in import PageServices, find_signed_in
 from tumira.identity.code_rules import CodeLimits
 from tumira.identity.reauthenticate import Requester
+from tumira.identity.roles import PERMISSIONS, ROLE_NAMES
+from tumira.identity.store import people
 from tumira.identity.store.sessions import SignedInCustomer
 from tumira.postgres.pool import Database
 from tumira.pricing.destinations import PriceStatus
@@ -35,6 +38,7 @@ HOME: Final = "/dashboard"
 SIGN_IN: Final = "/dashboard/sign-in"
 VERIFY: Final = "/dashboard/verify"
 TOP_UP: Final = "/dashboard/top-up"
+ACCOUNTS: Final = "/dashboard/accounts"
 
 # No segment costs as much, so the prices are read only for balances below it.
 SEGMENT_PRICE_MAX: Final = Decimal(1)
@@ -76,6 +80,7 @@ NAVIGATION: Final = (
     NavItem("/dashboard/webhooks", mark("Webhooks"), "webhooks"),
     NavItem(TOP_UP, mark("Top up"), "top-up"),
     NavItem("/dashboard/ledger", mark("Ledger"), "ledger"),
+    NavItem("/dashboard/people", mark("People"), "people"),
     NavItem("/dashboard/settings", mark("Settings"), "settings"),
 )
 
@@ -102,13 +107,20 @@ class CustomerSession:
 
     @property
     def requester(self) -> Requester:
-        """Return who changes their own account, and may have to enter the password again."""
-        return Requester(self.customer.principal, address_of(self.request))
+        """Return who changes their account or login, and may have to enter the password again."""
+        customer = self.customer
+        return Requester(
+            customer.principal, customer.account_id, customer.person_name, address_of(self.request)
+        )
 
     @property
     def actor(self) -> Actor:
         """Return who changes something, for the history of changes."""
         return self.requester.actor
+
+    def may(self, route: str) -> bool:
+        """Tell whether the person may use a route, such as `GET /dashboard/compose`."""
+        return allows(self.customer.role, route)
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         return self.services.templates.page(
@@ -118,7 +130,9 @@ class CustomerSession:
             simulated=self.simulated,
             is_too_low=self.is_too_low,
             smallest_top_up=TOP_UP_MIN,
-            navigation=NAVIGATION,
+            navigation=[item for item in NAVIGATION if self.may(f"GET {item.path}")],
+            may=self.may,
+            role_names=ROLE_NAMES,
             here=_here(self.request.url.path),
             **values,
         )
@@ -139,11 +153,15 @@ Private = Callable[[CustomerSession], Awaitable[Response]]
 
 
 def private(services: Services, path: str, handle: Private, *methods: str) -> Route:
-    """Route a page for customers who are signed in; others are asked to sign in first.
+    """Route a page for people whose role has the permission in the table; others are asked to sign in first.
 
     A customer who has not verified the phone number reads pages and changes nothing: a key or a second
     factor would outlive the day on which the number's owner signs up.
     """
+    methods = methods or ("GET",)
+    needed = {method: needed_for(method, path) for method in methods}
+    # Of two methods in one route, only reading answers to HEAD as well.
+    needed["HEAD"] = needed.get("GET")
 
     async def answer(request: Request) -> Response:
         refuse_foreign_writes(request, services.public_url)
@@ -154,11 +172,19 @@ def private(services: Services, path: str, handle: Private, *methods: str) -> Ro
             return redirect(VERIFY)
         simulated = await list_simulated(services.database)
         is_too_low = await _is_too_low(services.database, customer.balance)
-        return await handle(
-            CustomerSession(services, request, customer, list(simulated.values()), is_too_low)
-        )
+        session = CustomerSession(services, request, customer, list(simulated.values()), is_too_low)
+        if needed[request.method] not in PERMISSIONS[customer.role]:
+            return await _forbid(session)
+        return await handle(session)
 
-    return Route(path, answer, methods=methods or ("GET",))
+    return PrivateRoute(path, answer, methods=methods)
+
+
+async def _forbid(session: CustomerSession) -> Response:
+    """Say that the role does not allow this, and whom to ask."""
+    async with session.database.connection() as connection:
+        owners = await people.list_owners(connection, session.account_id)
+    return session.page("forbidden.html.jinja", 403, owners=[one.name for one in owners])
 
 
 async def _is_too_low(database: Database, balance: Decimal) -> bool:

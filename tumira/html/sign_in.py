@@ -24,6 +24,7 @@ from tumira.identity.principal import Browser
 from tumira.identity.send_codes import hash_token
 from tumira.identity.sign_in import (
     AccountClosed,
+    NoAccount,
     SecondFactorRequired,
     SignedIn,
     SignUpUnfinished,
@@ -41,6 +42,9 @@ from tumira.pricing.store import get_tariff
 
 _CLOSED: Final = mark(
     "This account was closed by its owner. Contact {support} to reopen it or to get the balance back."
+)
+NO_ACCOUNT: Final = mark(
+    "This number is in no account now. Ask an owner to invite you, or sign up for an account of your own."
 )
 # The country of a number without a country code, where the browser's language tells no other.
 FIRST_COUNTRY: Final = "ZW"
@@ -257,6 +261,8 @@ class SignInPages(ABC, Generic[AnyServices, SignedInPerson]):
             return refuse({"": too_often(result) + other_way}, 429)
         if isinstance(result, AccountClosed):
             return refuse({"": say_closed(services)})
+        if isinstance(result, NoAccount):
+            return refuse({"": _(NO_ACCOUNT)})
         return refuse({"": _(self.wrong)})
 
     async def show_code(self, services: AnyServices, request: Request) -> Response:

@@ -22,9 +22,8 @@ from tumira.core.ids import AccountId
 from tumira.core.settings.support import NO_SUPPORT, Support
 from tumira.core.translation import _
 from tumira.identity import notify_owner, second_factor
-from tumira.identity.principal import Principal, PrincipalKind
 from tumira.identity.profile import describe_lifetimes, describe_limits
-from tumira.identity.store import logins, second_factors
+from tumira.identity.store import logins, people, second_factors
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 
@@ -99,19 +98,30 @@ async def review(
 
 
 async def drop_factor(
-    database: Database, account_id: AccountId, *, actor: Actor, note: str = "", support: Support = NO_SUPPORT
+    database: Database,
+    account_id: AccountId,
+    *,
+    phone: str | None = None,
+    actor: Actor,
+    note: str = "",
+    support: Support = NO_SUPPORT,
 ) -> bool:
-    """Turn off the second factor of an owner who has lost it; False if there is none."""
+    """Turn off the second factor of a person of the account who has lost it; False if there is none.
+
+    Without a number, that of the only person who has one.
+    """
     async with database.transaction() as connection:
-        account = await accounts.find(connection, account_id)
-        if account is None:
+        members = await people.list_members(connection, account_id)
+        found = [one for one in members if one.factor_since is not None and phone in {None, one.phone}]
+        if len(found) != 1:
             return False
-        principal = Principal(PrincipalKind.ACCOUNT, account_id, account.phone)
+        principal = found[0].principal
         await logins.lock(connection, principal)
         if not await second_factor.is_active(connection, principal):
             return False
         await second_factors.delete(connection, principal)
-        await record_change(connection, account_id, actor, "second factor turned off", note=note)
+        detail = found[0].name
+        await record_change(connection, account_id, actor, "second factor turned off", detail, note=note)
         await notify_owner.tell(connection, principal, actor, "second factor turned off", support=support)
     return True
 

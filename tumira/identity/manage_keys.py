@@ -14,7 +14,6 @@ from tumira.core.errors import OperatorError
 from tumira.core.ids import KEY, AccountId, KeyId, new_id, write_id
 from tumira.core.settings.support import NO_SUPPORT, Support
 from tumira.identity import notify_owner
-from tumira.identity.principal import Principal, PrincipalKind
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 
@@ -111,8 +110,5 @@ async def _note(
     name: str,
     support: Support,
 ) -> None:
-    account = await accounts.find(connection, account_id)
-    assert account is not None
-    principal = Principal(PrincipalKind.ACCOUNT, account_id, account.phone)
     detail = f"{name} ({write_id(KEY, key_id)})"
-    await notify_owner.note(connection, principal, actor, what, detail, support=support)
+    await notify_owner.note_owners(connection, account_id, actor, what, detail, support=support)

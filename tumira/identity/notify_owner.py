@@ -1,4 +1,4 @@
-"""Notices to the owner of an account, or to an operator, when what guards their access has changed.
+"""Notices to people and operators when what guards their access, or their account, has changed.
 
 A notice goes out by text message and e-mail, if an address is known, in the transaction that makes the
 change. It says what was changed and what to do about it. It holds no secret, no text of another person, and
@@ -11,14 +11,13 @@ from typing import Final
 
 from tumira import audit_log
 from tumira.accounts import notice_counts
-from tumira.accounts import store as accounts
-from tumira.audit_log import OWNER, Actor
+from tumira.audit_log import Actor
 from tumira.core.days import local_time
-from tumira.core.ids import new_id
+from tumira.core.ids import AccountId, new_id
 from tumira.core.settings.support import NO_SUPPORT, Support
 from tumira.core.translation import _, mark
 from tumira.identity.principal import Principal, PrincipalKind
-from tumira.identity.store import logins
+from tumira.identity.store import logins, people
 from tumira.mail import outbox
 from tumira.postgres import clock
 from tumira.postgres.connection import Connection
@@ -31,6 +30,7 @@ MAIL_LIFETIME: Final = timedelta(days=1)
 
 _LAST: Final = mark("You get no more notices about this today.")
 _NOT_YOU: Final = mark("If this was not you, {advice}.")
+_NOT_EXPECTED: Final = mark("If you did not expect this, {advice}.")
 _NOT_ASKED: Final = mark("If you did not ask for this, contact {support} at once.")
 _BY_SUPPORT: Final = mark("{happened} by support")
 _CHANGE_PASSWORD: Final = mark("change your password")
@@ -49,7 +49,7 @@ class Notice:
 
 # By the change's name in the audit log.
 NOTICES: Final = {
-    PrincipalKind.ACCOUNT: {
+    PrincipalKind.CUSTOMER: {
         "password changed": Notice(
             "password",
             mark("Your password was changed"),
@@ -70,6 +70,17 @@ NOTICES: Final = {
             mark("revoke it under API keys and change your password"),
         ),
         "key revoked": Notice("keys", mark("An API key of your account was revoked")),
+        "person joined": Notice(
+            "people",
+            mark("A person has joined your account"),
+            mark("remove them under People and change your password"),
+        ),
+        "role changed": Notice("people", mark("The role of a person in your account was changed")),
+        "person removed": Notice("people", mark("A person was removed from your account")),
+        "person left": Notice("people", mark("A person has left your account")),
+        "approval rule changed": Notice(
+            "approval", mark("The rule for approving large sends of your account was changed")
+        ),
     },
     PrincipalKind.OPERATOR: {
         "operator's password reset": Notice(
@@ -98,12 +109,31 @@ async def note(
     old_email: str | None = None,
     support: Support = NO_SUPPORT,
 ) -> None:
-    """Record a change of a principal's access, and notify them; see `tell`."""
+    """Record a change of a principal's access, and notify them; see `tell`.
+
+    It is in the history of every account that a person belongs to.
+    """
     if principal.kind is PrincipalKind.OPERATOR:
         await audit_log.record_by_operator(connection, actor, what, detail)
     else:
-        await audit_log.record(connection, principal.account_id, actor, what, detail)
+        for one in await people.list_accounts(connection, principal.id):
+            await audit_log.record(connection, one.account_id, actor, what, detail)
     await tell(connection, principal, actor, what, old_email=old_email, support=support)
+
+
+async def note_owners(
+    connection: Connection,
+    account_id: AccountId,
+    actor: Actor,
+    what: str,
+    detail: str = "",
+    *,
+    support: Support = NO_SUPPORT,
+) -> None:
+    """Record a change of an account's access, and notify its owners."""
+    await audit_log.record(connection, account_id, actor, what, detail)
+    for owner in await people.list_owners(connection, account_id):
+        await tell(connection, owner.principal, actor, what, support=support)
 
 
 async def tell(
@@ -123,16 +153,16 @@ async def tell(
     notice = NOTICES[principal.kind][what]
     happened, email = _(notice.happened), None
     advice = _(_NOT_YOU).format(advice=_(notice.advice))
-    by_owner = actor.name == OWNER
-    if principal.kind is PrincipalKind.ACCOUNT:
-        account = await accounts.find(connection, principal.account_id)
-        contact = await logins.find_contact(connection, principal.account_id)
+    if principal.kind is PrincipalKind.CUSTOMER:
+        contact = await logins.find_contact(connection, principal.id)
         # An account that the operator opened gets its keys from the operator until its owner has a password.
-        if account is None or account.closed_at is not None or contact is None:
+        if contact is None or not await people.list_accounts(connection, principal.id):
             return
         email = contact.email
-        if not by_owner:
+        if actor.person_id is None:
             happened, advice = _(_BY_SUPPORT).format(happened=happened), _(_NOT_ASKED)
+        elif actor.person_id != principal.id:
+            advice = _(_NOT_EXPECTED).format(advice=_(notice.advice))
     count = await notice_counts.take(connection, principal.id, notice.kind)
     if count > NOTICES_A_DAY:
         return
@@ -147,7 +177,12 @@ async def tell(
             new_id(int(now.timestamp() * 1000)),
             address,
             f"Tumira: {happened}",
-            _mail(happened, advice.format(support=support.name), now, actor.address if by_owner else None),
+            _mail(
+                happened,
+                advice.format(support=support.name),
+                now,
+                None if actor.person_id is None else actor.address,
+            ),
             now + MAIL_LIFETIME,
         )
 

@@ -6,19 +6,17 @@ from hashlib import sha256
 from typing import Final
 from uuid import UUID
 
-from tumira.core.ids import AccountId
-
 _OPERATOR: Final = "operator:"
 
 
 class PrincipalKind(Enum):
-    ACCOUNT = auto()
+    CUSTOMER = auto()
     OPERATOR = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The owner of an account, or an operator: whose sessions, codes and attempts these are."""
+    """A person of a customer, or an operator: whose sessions, codes and attempts these are."""
 
     kind: PrincipalKind
     id: UUID
@@ -27,11 +25,6 @@ class Principal:
     @property
     def subject(self) -> str:
         return subject_of(self.kind, self.phone)
-
-    @property
-    def account_id(self) -> AccountId:
-        assert self.kind is PrincipalKind.ACCOUNT
-        return AccountId(self.id)
 
 
 def subject_of(kind: PrincipalKind, phone: str) -> str:

@@ -1,4 +1,4 @@
-"""Changes that a customer makes to their own account; the audit log records each with its address."""
+"""Changes that people make to their account and their own login; the audit log records each."""
 
 from datetime import date
 from decimal import Decimal
@@ -17,7 +17,7 @@ from tumira.core import money
 from tumira.identity import browsers, notify_owner
 from tumira.identity.passwords import hash_secret
 from tumira.identity.reauthenticate import PasswordCheck, Requester, confirm_password
-from tumira.identity.store import devices, logins, sessions
+from tumira.identity.store import devices, logins, people, sessions
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.sender_names import store as sender_names
@@ -35,12 +35,18 @@ async def change_names(database: Database, owner: Requester, name: str, business
         await _record(connection, owner, "profile changed", f"{name}, {business}")
 
 
+async def change_own_name(database: Database, person: Requester, name: str) -> None:
+    async with database.transaction() as connection:
+        await people.set_name(connection, person.principal.id, name)
+        await _record(connection, person, "name changed", name)
+
+
 async def change_email(database: Database, owner: Requester, email: str | None) -> None:
     async with database.transaction() as connection:
-        old_email = await logins.find_email(connection, owner.account_id)
+        old_email = await logins.find_email(connection, owner.principal.id)
         if old_email == email:
             return
-        await logins.set_email(connection, owner.account_id, email)
+        await logins.set_email(connection, owner.principal.id, email)
         what = "email removed" if email is None else "email changed"
         await notify_owner.note(
             connection, owner.principal, owner.actor, what, email or "", old_email=old_email
@@ -64,9 +70,9 @@ async def change_password(
 
 
 async def end_session(database: Database, owner: Requester, session_id: UUID) -> bool:
-    """End one of an account's sessions; False for an unknown session and for another account's."""
+    """End one of a person's sessions; False for an unknown session and for another person's."""
     async with database.transaction() as connection:
-        browser = await sessions.delete_own(connection, owner.account_id, session_id)
+        browser = await sessions.delete_own(connection, owner.principal.id, session_id)
         if browser is None:
             return False
         await _record(connection, owner, "session ended", browsers.describe(browser))
@@ -103,10 +109,10 @@ def _amount(amount: Decimal | None) -> str:
 async def change_notice(
     database: Database, owner: Requester, below: Decimal, *, by_mail: bool, by_text: bool
 ) -> None:
-    """Change the threshold of the low-balance notice, and how all notices about the account come."""
+    """Change the threshold of the low-balance notice, and how all notices come to this owner."""
     async with database.transaction() as connection:
         await accounts.set_limits(connection, owner.account_id, low_balance=below)
-        await logins.set_notices(connection, owner.account_id, by_mail=by_mail, by_text=by_text)
+        await logins.set_notices(connection, owner.principal.id, by_mail=by_mail, by_text=by_text)
         ways = [name for name, wanted in (("email", by_mail), ("text message", by_text)) if wanted]
         detail = f"below {_amount(below)}, by {' and '.join(ways) or 'webhook alone'}"
         await _record(connection, owner, "low-balance notice changed", detail)
@@ -175,10 +181,10 @@ async def close_account(database: Database, owner: Requester, password: str) -> 
         held = await accounts.lock(connection, owner.account_id)
         paused = await accounts.close(connection, owner.account_id)
         await retries.suspend_retries(connection, paused)
-        await sessions.delete_all(connection, owner.principal)
+        await sessions.delete_in_account(connection, owner.account_id)
         await devices.delete_all(connection, owner.principal.subject)
-        await sender_names.close_account(connection, owner.account_id, owner.actor.name)
         await contacts.delete_of_account(connection, owner.account_id)
         await text_store.delete_of_account(connection, owner.account_id)
+        await sender_names.close_account(connection, owner.account_id, audit_log.OWNER)
         await _record(connection, owner, "account closed", f"balance {_amount(held.balance)}")
     return check

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from tumira.audit_log import OWNER, Actor
+from tumira.audit_log import Actor
 from tumira.core.ids import AccountId
 from tumira.identity import throttle
 from tumira.identity.passwords import matches
@@ -15,18 +15,16 @@ from tumira.postgres.pool import Database
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """A signed-in customer who changes their account, and the address they do it from."""
+    """A signed-in person who changes an account or their own login, and the address they do it from."""
 
     principal: Principal
+    account_id: AccountId
+    name: str
     address: str
 
     @property
-    def account_id(self) -> AccountId:
-        return self.principal.account_id
-
-    @property
     def actor(self) -> Actor:
-        return Actor(OWNER, self.address)
+        return Actor(self.name, self.address, self.principal.id)
 
 
 class PasswordCheck(Enum):

@@ -110,12 +110,12 @@ async def start_confirmation(
 ) -> CodeSent | CodeThrottled:
     """Send a code to the phone of a customer whose account was opened by e-mail alone."""
     async with database.connection() as connection:
-        login = await logins.find(connection, PrincipalKind.ACCOUNT, customer.phone)
+        login = await logins.find(connection, PrincipalKind.CUSTOMER, customer.person_phone)
     assert login is not None
     assert login.password_hash is not None
     # The same password shows that it is the same person, who keeps what they have entered since.
     applicant = Applicant(customer.name, customer.business, None, login.password_hash)
-    verification = Verification(new_id(_now_ms()), Purpose.SIGN_UP, customer.phone, applicant)
+    verification = Verification(new_id(_now_ms()), Purpose.SIGN_UP, customer.person_phone, applicant)
     return await _start(database, limits, browser, verification)
 
 
@@ -223,12 +223,12 @@ async def _wait(
 
 async def _send(connection: Connection, verification: Verification, new: _Code, browser: Browser) -> None:
     purpose, phone, code = verification.purpose, verification.phone, new.code
-    login = await logins.find(connection, PrincipalKind.ACCOUNT, phone)
+    login = await logins.find(connection, PrincipalKind.CUSTOMER, phone)
     # A code is valid if it leads to the new password of an account, or to a new account. An account that was
     # opened by e-mail alone can be taken over by the holder of the phone.
     counts = login is not None
     if purpose is Purpose.SIGN_UP:
-        counts = login is None or not login.phone_proved
+        counts = login is None or login.is_free or not login.phone_proved
     await verifications.insert_code(
         connection,
         new_id(_now_ms()),

@@ -16,11 +16,11 @@ from tumira.identity import notify_owner, second_factor, throttle, totp
 from tumira.identity.passwords import hash_secret, matches
 from tumira.identity.principal import Browser, Principal, PrincipalKind, subject_of
 from tumira.identity.send_codes import hash_token, new_token
-from tumira.identity.store import devices, logins, second_factors, sessions, verifications
+from tumira.identity.store import devices, logins, people, second_factors, sessions, verifications
 from tumira.identity.store.attempts import AttemptKind
 from tumira.identity.store.logins import Login
 from tumira.identity.store.sessions import PendingSignIn, SignInStage
-from tumira.identity.store.verifications import Purpose, Verification
+from tumira.identity.store.verifications import Applicant, Purpose, Verification
 from tumira.postgres import clock
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
@@ -51,6 +51,11 @@ class AccountClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class NoAccount:
+    """The password or the code was right, but the person has left every account or was removed from it."""
+
+
+@dataclass(frozen=True, slots=True)
 class SignUpUnfinished:
     """The password is that of a sign-up whose number is not proved yet; the token is for its code."""
 
@@ -76,7 +81,15 @@ class TooManyAttempts:
 
 async def sign_in(
     database: Database, kind: PrincipalKind, browser: Browser, *, phone: str, password: str
-) -> SignedIn | SecondFactorRequired | AccountClosed | SignUpUnfinished | Mismatch | TooManyAttempts:
+) -> (
+    SignedIn
+    | SecondFactorRequired
+    | AccountClosed
+    | NoAccount
+    | SignUpUnfinished
+    | Mismatch
+    | TooManyAttempts
+):
     async with database.transaction() as connection:
         wait = await throttle.take(connection, AttemptKind.PASSWORD, subject_of(kind, phone), browser)
         if wait is not None:
@@ -88,7 +101,7 @@ async def sign_in(
             # A password that was changed while it was compared is not accepted: the change ended sessions.
             if await logins.lock(connection, login.principal) != login.password_hash:
                 return Mismatch(0)
-            return await _accept(connection, browser, login)
+            return await accept(connection, browser, login)
     if kind is PrincipalKind.OPERATOR:
         return Mismatch(0)
     # Also for a number that has an account: otherwise the answer would tell a stranger, who began a sign-up
@@ -105,12 +118,13 @@ async def sign_in(
     return SignUpUnfinished(token)
 
 
-async def _accept(
+async def accept(
     connection: Connection, browser: Browser, login: Login
-) -> SignedIn | SecondFactorRequired | AccountClosed:
+) -> SignedIn | SecondFactorRequired | AccountClosed | NoAccount:
+    """Begin the session of a principal whose password was right, or ask for the second factor."""
     principal = login.principal
-    if login.closed:
-        return AccountClosed()
+    if not login.has_account:
+        return AccountClosed() if login.closed else NoAccount()
     if login.is_one_time:
         # Anyone who used the one-time password before has seen the secret that was made then.
         await second_factors.begin(connection, principal, totp.new_secret())
@@ -219,49 +233,64 @@ async def _open_or_take_over(
     """Return the owner of a sign-up's account; None when the number got one since the code was sent."""
     phone, applicant = verification.phone, verification.applicant
     assert applicant is not None
-    login = await logins.find(connection, PrincipalKind.ACCOUNT, phone)
-    if login is None:
-        account_id = AccountId(new_id(_ms(await clock.read_now(connection))))
-        if not await accounts.insert(
-            connection, account_id, phone, applicant.name, applicant.business, RATE_LIMIT
-        ):
-            return None
-        await logins.insert(
-            connection, account_id, applicant.email, applicant.password_hash, phone_proved=by_phone
-        )
-        return Principal(PrincipalKind.ACCOUNT, account_id, phone)
+    login = await logins.find(connection, PrincipalKind.CUSTOMER, phone)
+    if login is None or login.is_free:
+        return await _open(connection, phone, applicant, by_phone=by_phone)
     principal = login.principal
     await logins.lock(connection, principal)
-    login = await logins.find(connection, PrincipalKind.ACCOUNT, phone)
+    login = await logins.find(connection, PrincipalKind.CUSTOMER, phone)
     if login is None or login.phone_proved or not by_phone:
         return None
     if login.password_hash != applicant.password_hash:
         # Probably another person's: nothing of theirs stays.
-        await _forget_unproved(connection, principal)
-        await accounts.set_names(connection, principal.account_id, applicant.name, applicant.business)
-        await logins.set_email(connection, principal.account_id, applicant.email)
+        await forget_login(connection, principal)
+        # Whose phone is not proved has opened one account, and is in no other.
+        (own,) = await people.list_accounts(connection, principal.id)
+        await accounts.set_names(connection, own.account_id, applicant.name, applicant.business)
+        await people.set_name(connection, principal.id, applicant.name)
+        await logins.set_email(connection, principal.id, applicant.email)
         await logins.set_password(connection, principal, applicant.password_hash)
-    await _mark_proved(connection, principal, browser)
+    await _mark_proved(connection, login, browser)
     return principal
 
 
-async def _forget_unproved(connection: Connection, principal: Principal) -> None:
-    """Delete what was set up before the phone was proved."""
-    await logins.set_email(connection, principal.account_id, None)
+async def _open(
+    connection: Connection, phone: str, applicant: Applicant, *, by_phone: bool
+) -> Principal | None:
+    """Open an account for a number without one; None if it got an account, or its person has left one."""
+    account_id = AccountId(new_id(_ms(await clock.read_now(connection))))
+    if not await accounts.insert(
+        connection, account_id, phone, applicant.name, applicant.business, RATE_LIMIT
+    ):
+        return None
+    # The account begins with its owner, who may have been in other accounts before.
+    (owner,) = await people.list_owners(connection, account_id)
+    await forget_login(connection, owner.principal)
+    await people.set_name(connection, owner.person_id, applicant.name)
+    await logins.insert(
+        connection, owner.principal, applicant.email, applicant.password_hash, phone_proved=by_phone
+    )
+    return owner.principal
+
+
+async def forget_login(connection: Connection, principal: Principal) -> None:
+    """Delete what was set up before the phone was proved, or for accounts that the person has left."""
+    await logins.set_email(connection, principal.id, None)
     await second_factors.delete(connection, principal)
     await sessions.delete_all(connection, principal)
 
 
-async def _mark_proved(connection: Connection, principal: Principal, browser: Browser) -> None:
-    await logins.mark_proved(connection, principal.account_id)
-    await audit_log.record(
-        connection, principal.account_id, Actor(audit_log.OWNER, browser.address), "phone number confirmed"
-    )
+async def _mark_proved(connection: Connection, login: Login, browser: Browser) -> None:
+    principal = login.principal
+    await logins.mark_proved(connection, principal.id)
+    actor = Actor(login.name, browser.address, principal.id)
+    for one in await people.list_accounts(connection, principal.id):
+        await audit_log.record(connection, one.account_id, actor, "phone number confirmed")
 
 
 async def finish_reset(
     database: Database, browser: Browser, *, token: str, code: str, password: str
-) -> SignedIn | SecondFactorRequired | AccountClosed | Mismatch | None:
+) -> SignedIn | SecondFactorRequired | AccountClosed | NoAccount | Mismatch | None:
     """Set a new password after its code was entered, and end all other sessions; None for an expired token.
 
     With a second factor that comes first: a stolen number alone must not change the password.
@@ -275,21 +304,22 @@ async def finish_reset(
         if verification is None:
             return None
         phone = verification.phone
-        login = await logins.find(connection, PrincipalKind.ACCOUNT, phone)
+        login = await logins.find(connection, PrincipalKind.CUSTOMER, phone)
         if login is None:
             return None
         principal = login.principal
         await logins.lock(connection, principal)
-        login = await logins.find(connection, PrincipalKind.ACCOUNT, phone) or login
-        if login.closed:
-            return AccountClosed()
+        login = await logins.find(connection, PrincipalKind.CUSTOMER, phone) or login
+        if not login.has_account:
+            return AccountClosed() if login.closed else NoAccount()
         if not login.phone_proved:
-            await _forget_unproved(connection, principal)
-            await _mark_proved(connection, principal, browser)
+            await forget_login(connection, principal)
+            await _mark_proved(connection, login, browser)
         await verifications.mark_done(connection, verification.id)
         if await second_factor.is_active(connection, principal):
             return await _begin_pending(connection, browser, principal, SignInStage.CODE, password_hash)
-        await _set_forgotten(connection, principal, password_hash, Actor(audit_log.OWNER, browser.address))
+        actor = Actor(login.name, browser.address, principal.id)
+        await _set_forgotten(connection, principal, password_hash, actor)
         return await begin_session(connection, browser, principal)
 
 

@@ -120,7 +120,7 @@ async def ask(database: Database, account_id: AccountId, request: NameRequest, a
         name = await _get(connection, name_id)
         for place in places:
             await store.set_grant(
-                connection, name, place, GrantState.REQUESTED, in_use=False, note="", actor=actor.name
+                connection, name, place, GrantState.REQUESTED, in_use=False, note="", actor=audit_log.OWNER
             )
         detail = f"{request.name} for {', '.join(map(str, places))}"
         await audit_log.record(connection, account_id, actor, "sender name requested", detail)

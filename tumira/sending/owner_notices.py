@@ -1,4 +1,4 @@
-"""Notices to the owner of an account: balance, webhook endpoint, refund, sender name, stopped passcodes.
+"""Notices to the owners of an account: balance, webhook endpoint, refund, sender name, stopped passcodes.
 
 A notice is a text message from the gateway's own account, which is free, and an e-mail, each if the owner
 wants it. Both are stored in the transaction of what they are about, so a crash neither loses nor repeats one.
@@ -53,8 +53,7 @@ async def notify_owners(
     """
     contacts = await accounts.list_notice_contacts(connection, [one.account_id for one in notices])
     for notice in sorted(notices, key=lambda one: one.account_id):
-        contact = contacts.get(notice.account_id)
-        if contact is None:
+        if notice.account_id not in contacts:
             continue
         count = await notice_counts.take(connection, notice.account_id, kind)
         if count > NOTICES_A_DAY:
@@ -62,18 +61,19 @@ async def notify_owners(
         text = notice.text
         if count == NOTICES_A_DAY:
             text += " " + _("No more alerts about this today.")
-        if contact.by_text:
-            await send_text(connection, contact.phone, f"Tumira: {text}")
-        if contact.email is not None:
-            settings = _("You can turn alerts off in the dashboard, under Settings.")
-            await outbox.insert(
-                connection,
-                new_id(int(at.timestamp() * 1000)),
-                contact.email,
-                notice.subject,
-                f"{text}\n\n{settings}\n",
-                at + MAIL_LIFETIME,
-            )
+        for contact in contacts[notice.account_id]:
+            if contact.by_text:
+                await send_text(connection, contact.phone, f"Tumira: {text}")
+            if contact.email is not None:
+                settings = _("You can turn alerts off in the dashboard, under Settings.")
+                await outbox.insert(
+                    connection,
+                    new_id(int(at.timestamp() * 1000)),
+                    contact.email,
+                    notice.subject,
+                    f"{text}\n\n{settings}\n",
+                    at + MAIL_LIFETIME,
+                )
 
 
 def write_usd(amount: Decimal) -> str:

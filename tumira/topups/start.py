@@ -91,7 +91,7 @@ async def start_paynow(
             if number is None or not number.startswith(_ZIMBABWE):
                 raise FieldError("phone", _("Enter the wallet's number in Zimbabwe, such as 0771200001."))
         await _check_open_count(connection, account_id, number)
-        email = await logins.find_email(connection, account_id)
+        email = await logins.find_owners_email(connection, account_id)
         await top_ups.insert(
             connection,
             NewTopUp(

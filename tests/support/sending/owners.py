@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 from tumira.accounts.store import SYSTEM
 from tumira.core.ids import AccountId
-from tumira.identity.store import logins
+from tumira.identity.store import logins, people
 from tumira.postgres.pool import Database
 
 
 async def give_owner(database: Database, account_id: AccountId, email: str | None = None) -> str:
     """Give an account an owner who can sign in; return the number."""
     async with database.transaction() as connection:
-        await logins.insert(connection, account_id, email, "no hash", phone_proved=True)
-        phone = await connection.fetchval("SELECT phone FROM accounts WHERE id = $1", account_id)
-    return str(phone)
+        (owner,) = await people.list_owners(connection, account_id)
+        await logins.insert(connection, owner.principal, email, "no hash", phone_proved=True)
+    return owner.phone
 
 
 async def texts_to_owner(database: Database, phone: str) -> Sequence[str]:

@@ -50,8 +50,9 @@ from tumira.html.redirect import redirect
 from tumira.html.top_up_words import OPERATOR_STATES, full_name_of
 from tumira.identity import manage_accounts
 from tumira.identity.manage_accounts import WEIGHT_MAX, AlreadySubmittedError
-from tumira.identity.principal import Principal, PrincipalKind
-from tumira.identity.store import logins, second_factors, sessions
+from tumira.identity.principal import PrincipalKind
+from tumira.identity.roles import ROLE_NAMES
+from tumira.identity.store import logins, people, sessions
 from tumira.pricing.phone_numbers import write_phone
 from tumira.sending import daily_totals
 from tumira.topups import store as top_ups
@@ -126,6 +127,7 @@ class ConsentForm(Form):
 
 
 class FactorForm(Form):
+    factor_phone = TextField(cut=TYPED_MAX)
     factor_note = NoteField()
 
 
@@ -188,12 +190,11 @@ def _write(amount: Decimal | None) -> str:
 async def _facts(session: OperatorSession, account: Account) -> Mapping[str, Any]:
     """Read what the account has, a bounded part of each."""
     today = local_day(datetime.now(UTC))
-    principal = Principal(PrincipalKind.ACCOUNT, account.id, account.phone)
     async with session.database.connection() as connection:
-        login = await logins.find(connection, principal.kind, account.phone)
-        email = await logins.find_email(connection, account.id)
-        factor = await second_factors.find(connection, principal)
-        opened = await sessions.list_sessions(connection, account.id)
+        login = await logins.find(connection, PrincipalKind.CUSTOMER, account.phone)
+        email = await logins.find_owners_email(connection, account.id)
+        members = await people.list_members(connection, account.id)
+        opened, seen_at = await sessions.count_in_account(connection, account.id)
         in_use = await api_keys.list_in_use(connection, account.id, KEYS_SHOWN)
         revoked = await api_keys.list_revoked(connection, account.id, KEYS_SHOWN)
         endpoints = await webhook_endpoints.list_endpoints(connection, account.id, ENDPOINTS_SHOWN)
@@ -208,9 +209,11 @@ async def _facts(session: OperatorSession, account: Account) -> Mapping[str, Any
     return {
         "phone_proved": login is None or login.phone_proved,
         "email": email,
-        "factor": factor if factor is not None and factor.since is not None else None,
-        "sessions": len(opened),
-        "seen_at": opened[0].seen_at if opened else None,
+        "members": members,
+        "role_names": ROLE_NAMES,
+        "guarded": [(one.phone, one.name) for one in members if one.factor_since is not None],
+        "sessions": opened,
+        "seen_at": seen_at,
         "keys": [*in_use, *revoked][:KEYS_SHOWN],
         "endpoints": endpoints,
         "refused": refused,
@@ -366,12 +369,13 @@ async def review(session: OperatorSession) -> Response:
 
 
 async def drop_factor(session: OperatorSession) -> Response:
-    """Turn off the second factor of an owner who has lost it."""
+    """Turn off the second factor of a person who has lost it."""
     form = await FactorForm.accept(session.request)
     account = await find_account(session)
     was_on = await manage_accounts.drop_factor(
         session.database,
         account.id,
+        phone=form.factor_phone.data or None,
         actor=session.actor,
         note=form.factor_note.data,
         support=session.services.support,

@@ -206,7 +206,9 @@ async def _progress(session: CustomerSession) -> dict[str, Any]:
 
 
 async def show_progress(session: CustomerSession) -> Response:
-    return session.services.templates.page("batch_progress.html.jinja", **await _progress(session))
+    return session.services.templates.page(
+        "batch_progress.html.jinja", may=session.may, **await _progress(session)
+    )
 
 
 async def show_batch(session: CustomerSession) -> Response:

@@ -20,6 +20,7 @@ from tumira.html import chart
 from tumira.html.cookies import Cookie
 from tumira.html.page import HEADERS, PRIVATE, write_usd
 from tumira.html.redirect import redirect
+from tumira.identity.roles import MemberRole
 from tumira.identity.store.sessions import SignedInCustomer
 from tumira.postgres.connection import Connection
 from tumira.pricing.store import get_tariff
@@ -66,6 +67,8 @@ class Alert:
     text: str
     path: str
     action: str
+    # The route of the page, whose permission decides who gets the link.
+    route: str
 
 
 def routes(services: Services) -> Sequence[Route]:
@@ -115,7 +118,8 @@ async def show_overview(session: CustomerSession, *, show_steps: bool) -> Respon
     return session.page(
         "overview.html.jinja",
         offers=[one for one in offers(tariff, customer.balance) if not one.is_coming],
-        steps=[] if all(step.is_done for step in steps) else steps,
+        # They are the owner's: nobody else could do all of them.
+        steps=[] if all(step.is_done for step in steps) or customer.role is not MemberRole.OWNER else steps,
         hide_path=HIDE_STEPS,
         alerts=alerts,
         latest=latest,
@@ -138,16 +142,18 @@ async def _list_alerts(
     alerts = []
     if 0 < customer.balance < account.low_balance:
         words = _("Your balance is low: {amount}.").format(amount=write_usd(customer.balance))
-        alerts.append(Alert(words, "/dashboard/top-up", _("Top up")))
+        alerts.append(Alert(words, "/dashboard/top-up", _("Top up"), "GET /dashboard/top-up"))
     for upload in stopped:
         words = _("Sending the file {name} stopped.").format(name=upload.file_name)
-        alerts.append(Alert(words, f"/dashboard/upload/{write_id(UPLOAD, upload.id)}", _("See why")))
+        path = f"/dashboard/upload/{write_id(UPLOAD, upload.id)}"
+        alerts.append(Alert(words, path, _("See why"), "GET /dashboard/upload/{id}"))
     for endpoint in own_endpoints:
         trouble = _trouble(endpoint)
         if trouble is not None:
             path = f"/dashboard/webhooks/{write_id(ENDPOINT, endpoint.id)}"
             url = _shorten(endpoint.url)
-            alerts.append(Alert(_(trouble).format(url=url), path, _("See details")))
+            route = "GET /dashboard/webhooks/{id}"
+            alerts.append(Alert(_(trouble).format(url=url), path, _("See details"), route))
     return alerts
 
 

@@ -108,7 +108,9 @@ async def show_sent(session: CustomerSession, upload: Upload) -> Response:
 
 
 async def show_progress(session: CustomerSession, upload: Upload) -> Response:
-    return session.services.templates.page("upload_progress.html.jinja", **await _result(session, upload))
+    return session.services.templates.page(
+        "upload_progress.html.jinja", may=session.may, **await _result(session, upload)
+    )
 
 
 async def _result(session: CustomerSession, upload: Upload) -> dict[str, Any]:

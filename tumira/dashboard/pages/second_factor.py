@@ -49,7 +49,7 @@ async def _page(session: CustomerSession, faults: Faults, status: int = 200) -> 
     async with session.database.connection() as connection:
         factor = await second_factors.find(connection, session.customer.principal)
     secret = factor.secret if factor is not None and factor.since is None else None
-    uri = None if secret is None else totp.write_uri(secret, session.customer.phone)
+    uri = None if secret is None else totp.write_uri(secret, session.customer.person_phone)
     return session.page(
         "second_factor.html.jinja",
         status,

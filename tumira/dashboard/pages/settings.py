@@ -64,6 +64,7 @@ TOO_OFTEN: Final = mark("Too many attempts. Try again in 15 minutes.")
 # What is said after a change, and in which section, by the name under which the form comes back.
 DONE: Final = {
     "profile": ("profile", mark("Profile saved.")),
+    "name": ("contact", mark("Name saved.")),
     "email": ("contact", mark("Email address saved.")),
     "password": ("password", mark("Password changed. You are signed out everywhere else.")),
     "session": ("sessions", mark("That browser is signed out.")),
@@ -82,6 +83,10 @@ AnyForm = TypeVar("AnyForm", bound=Form)
 class ProfileForm(Form):
     name = TextField(check_name, clean=clean_name)
     business = TextField(check_name, clean=clean_name)
+
+
+class OwnNameForm(Form):
+    own_name = TextField(check_name, clean=clean_name)
 
 
 class EmailForm(Form):
@@ -140,6 +145,7 @@ def routes(services: Services) -> Sequence[Route]:
     return [
         private(services, SETTINGS, show),
         private(services, SETTINGS + "/profile", saving(ProfileForm, "profile", change_profile), "POST"),
+        private(services, SETTINGS + "/name", saving(OwnNameForm, "name", change_own_name), "POST"),
         private(services, SETTINGS + "/email", saving(EmailForm, "email", change_email), "POST"),
         private(services, SETTINGS + "/password", change_password, "POST"),
         private(services, SETTINGS + "/sessions/others", end_others, "POST"),
@@ -179,9 +185,9 @@ async def _page(
     account_id = session.account_id
     async with session.database.connection() as connection:
         account = await accounts.find(connection, account_id)
-        contact = await logins.find_contact(connection, account_id)
+        contact = await logins.find_contact(connection, session.customer.person_id)
         factor = await second_factors.find(connection, session.customer.principal)
-        opened = await sessions.list_sessions(connection, account_id)
+        opened = await sessions.list_sessions(connection, session.customer.person_id)
         lifetimes = await message_settings.get_lifetimes(connection, account_id)
         refused = await content_store.list_latest(connection, account_id, REFUSALS_SHOWN)
     assert account is not None
@@ -192,6 +198,7 @@ async def _page(
         filled={
             "name": account.name,
             "business": account.business,
+            "own_name": session.customer.person_name,
             "email": contact.email or "",
             "call_limit": _write(account.call_limit),
             "daily_limit": _write(account.daily_limit),
@@ -234,6 +241,10 @@ async def change_profile(session: CustomerSession, form: ProfileForm) -> None:
     await profile.change_names(session.database, session.requester, form.name.data, form.business.data)
 
 
+async def change_own_name(session: CustomerSession, form: OwnNameForm) -> None:
+    await profile.change_own_name(session.database, session.requester, form.own_name.data)
+
+
 async def change_email(session: CustomerSession, form: EmailForm) -> None:
     await profile.change_email(session.database, session.requester, form.email.data or None)
 
@@ -264,7 +275,7 @@ async def change_password(session: CustomerSession) -> Response:
     form = await PasswordForm.read(session.request)
     old, new = form.current_password.data, form.new_password.data
     customer = session.customer
-    weak = check_password(new, customer.name, customer.business, customer.phone)
+    weak = check_password(new, customer.person_name, customer.business, customer.person_phone)
     if weak is not None:
         return await _page(session, {"new_password": weak}, 422)
     check = await profile.change_password(session.database, session.requester, customer.session_id, old, new)
@@ -369,6 +380,7 @@ async def show_changes(session: CustomerSession) -> Response:
         "changes.html.jinja",
         changes=shown,
         owner=audit_log.OWNER,
+        person_id=session.customer.person_id,
         older=shown[-1].id if len(found) > CHANGES_SHOWN else None,
         is_latest=before == audit_log.LATEST,
     )

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.core.translation import mark
+from tumira.core.translation import _, mark
 from tumira.dashboard.pages.sign_up import (
     CODE_PAGE,
     CodePage,
@@ -19,9 +19,10 @@ from tumira.dashboard.pages.sign_up import (
 )
 from tumira.dashboard.session import HOME, SIGN_IN, Services
 from tumira.html.cookies import Cookie
-from tumira.html.forms import Secret
+from tumira.html.forms import Faults, Secret
 from tumira.html.redirect import redirect
 from tumira.html.sign_in import (
+    NO_ACCOUNT,
     PhoneForm,
     SignInPages,
     begin_session,
@@ -35,6 +36,7 @@ from tumira.identity.person_rules import check_password
 from tumira.identity.send_codes import CodeThrottled
 from tumira.identity.sign_in import (
     AccountClosed,
+    NoAccount,
     SecondFactorRequired,
     SignedIn,
     SignUpUnfinished,
@@ -150,5 +152,11 @@ async def set_password(services: Services, request: Request) -> Response:
         return response
     if result is None:
         return redirect(FORGOTTEN)
-    faults = {"": say_closed(services)} if isinstance(result, AccountClosed) else fault_of_code(result)
+    match result:
+        case AccountClosed():
+            faults: Faults = {"": say_closed(services)}
+        case NoAccount():
+            faults = {"": _(NO_ACCOUNT)}
+        case _:
+            faults = fault_of_code(result)
     return NEW_PASSWORD_PAGE.show(services, verification, faults)

@@ -172,7 +172,7 @@ async def create(services: Services, request: Request) -> Response:
     if isinstance(started, CodeThrottled):
         # The first of two clicks began it and sent the code, and nobody read its answer.
         begun_before = await sign_in(
-            services.database, PrincipalKind.ACCOUNT, browser, phone=phone.number, password=password
+            services.database, PrincipalKind.CUSTOMER, browser, phone=phone.number, password=password
         )
         if not isinstance(begun_before, SignUpUnfinished):
             return _show(services, phone, form.filled, {"": too_many_codes(started)}, 429)

@@ -218,10 +218,13 @@ async def show_progress(session: CustomerSession) -> Response:
     upload = await _find_any(session)
     if isinstance(upload, FileCheck):
         values = await _checking(session, upload)
-        return session.services.templates.page("upload_checking_progress.html.jinja", **values)
+        return session.services.templates.page(
+            "upload_checking_progress.html.jinja", may=session.may, **values
+        )
     if upload.state == CHECKED:
         return session.services.templates.page(
             "upload_checking_progress.html.jinja",
+            may=session.may,
             rows=upload.rows,
             done=upload.rows,
             problem=None,

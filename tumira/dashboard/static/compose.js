@@ -68,7 +68,8 @@
     const least = Number(form.dataset.topUpMin);
     const amount = Math.max(Math.ceil(missing / 100) / 100, least).toFixed(2);
     find("missing").textContent = usd(missing);
-    find("top-up").href = form.dataset.topUp + amount;
+    // Only for who may top up.
+    find("top-up")?.setAttribute("href", form.dataset.topUp + amount);
     show("short", missing > 0);
   }
 

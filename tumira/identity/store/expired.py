@@ -3,7 +3,7 @@
 from typing import Final
 
 from tumira.identity.principal import PrincipalKind
-from tumira.identity.store import devices, sessions, verifications
+from tumira.identity.store import devices, invites, sessions, verifications
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
@@ -13,9 +13,10 @@ _KEPT_FOR: Final = (
     ("verifications", "created_at", f"{2 * verifications.HOURS_KEPT} hours"),
     ("attempts", "at", "1 day"),
     ("devices", "seen_at", f"{devices.DAYS_KEPT} days"),
+    ("invites", "created_at", f"{invites.DAYS_KEPT} days"),
 )
 _EXPIRED: Final = (
-    ("sessions", "created_at", f"NOT ({sessions.VALID[PrincipalKind.ACCOUNT]})"),
+    ("sessions", "created_at", f"NOT ({sessions.VALID[PrincipalKind.CUSTOMER]})"),
     ("operator_sessions", "created_at", f"NOT ({sessions.VALID[PrincipalKind.OPERATOR]})"),
     *((table, age, f"{age} < clock_timestamp() - interval '{kept}'") for table, age, kept in _KEPT_FOR),
 )

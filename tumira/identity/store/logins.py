@@ -1,7 +1,8 @@
-"""Logins of accounts and operators: password, proof of the phone, and e-mail address."""
+"""Logins of people and operators: password, proof of the phone, and e-mail address."""
 
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 from tumira.core.ids import AccountId
 from tumira.identity.principal import Principal, PrincipalKind
@@ -14,28 +15,42 @@ class Login:
     """A principal's password, hashed; None until they have chosen one, or once a one-time one expired."""
 
     principal: Principal
+    name: str
     password_hash: str | None
-    # Whether the owner of an account has closed it.
+    # Whether there is an account to sign in to; operators need none.
+    has_account: bool
+    # Whether all accounts of the person were closed.
     closed: bool
     # Whether a code that was sent to the phone was entered; an operator vouches for an account they opened.
     phone_proved: bool
     # Whether the password is valid once: for choosing another and setting up the second factor.
     is_one_time: bool
 
+    @property
+    def is_free(self) -> bool:
+        """Whether the person has left every account: the number may be used for a sign-up again."""
+        return not self.has_account and not self.closed
+
 
 _OPERATOR_HASH: Final = "CASE WHEN one_time_until < clock_timestamp() THEN NULL ELSE password_hash END"
 
 SQL_FIND: Final = {
-    PrincipalKind.ACCOUNT: Statement("""
-SELECT a.id, l.password_hash, a.closed_at IS NOT NULL AS closed,
-       l.account_id IS NULL OR l.phone_proved_at IS NOT NULL AS phone_proved, false AS is_one_time
-  FROM accounts a
-  LEFT JOIN logins l ON l.account_id = a.id
- WHERE a.phone = %(phone)s
+    PrincipalKind.CUSTOMER: Statement("""
+SELECT p.id, p.name, l.password_hash, m.open > 0 AS has_account, m.total > 0 AND m.open = 0 AS closed,
+       l.person_id IS NULL OR l.phone_proved_at IS NOT NULL AS phone_proved, false AS is_one_time
+  FROM people p
+  LEFT JOIN logins l ON l.person_id = p.id
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS total, count(*) FILTER (WHERE a.closed_at IS NULL) AS open
+         FROM members
+         JOIN accounts a ON a.id = members.account_id
+        WHERE members.person_id = p.id
+       ) m
+ WHERE p.phone = %(phone)s
 """),
     PrincipalKind.OPERATOR: Statement(f"""
-SELECT id, {_OPERATOR_HASH} AS password_hash, false AS closed, true AS phone_proved,
-       one_time_until IS NOT NULL AS is_one_time
+SELECT id, name, {_OPERATOR_HASH} AS password_hash, true AS has_account, false AS closed,
+       true AS phone_proved, one_time_until IS NOT NULL AS is_one_time
   FROM operators
  WHERE phone = %(phone)s
    AND removed_at IS NULL
@@ -44,7 +59,7 @@ SELECT id, {_OPERATOR_HASH} AS password_hash, false AS closed, true AS phone_pro
 
 
 async def find(connection: Connection, kind: PrincipalKind, phone: str) -> Login | None:
-    """Return the login of a number; None when it has no account, or no operator."""
+    """Return the login of a number; None when it is no person's, or no operator's."""
     row = await SQL_FIND[kind].row(connection, phone=phone)
     if row is None:
         return None
@@ -53,8 +68,8 @@ async def find(connection: Connection, kind: PrincipalKind, phone: str) -> Login
 
 
 SQL_LOCK: Final = {
-    PrincipalKind.ACCOUNT: Statement(
-        "SELECT password_hash FROM logins WHERE account_id = %(id)s FOR NO KEY UPDATE"
+    PrincipalKind.CUSTOMER: Statement(
+        "SELECT password_hash FROM logins WHERE person_id = %(id)s FOR NO KEY UPDATE"
     ),
     PrincipalKind.OPERATOR: Statement(
         f"SELECT {_OPERATOR_HASH} FROM operators WHERE id = %(id)s AND removed_at IS NULL FOR NO KEY UPDATE"  # noqa: S608
@@ -69,23 +84,27 @@ async def lock(connection: Connection, principal: Principal) -> str | None:
 
 
 SQL_INSERT: Final = Statement("""
-INSERT INTO logins (account_id, email, password_hash, phone_proved_at)
-VALUES (%(account_id)s, %(email)s, %(password_hash)s,
+INSERT INTO logins (person_id, email, password_hash, phone_proved_at)
+VALUES (%(id)s, %(email)s, %(password_hash)s,
         CASE WHEN %(phone_proved)s::boolean THEN clock_timestamp() END)
+    ON CONFLICT (person_id) DO UPDATE
+   SET email = excluded.email, password_hash = excluded.password_hash, changed_at = clock_timestamp(),
+       phone_proved_at = excluded.phone_proved_at
 """)
 
 
 async def insert(
     connection: Connection,
-    account_id: AccountId,
+    principal: Principal,
     email: str | None,
     password_hash: str,
     *,
     phone_proved: bool,
 ) -> None:
+    """Add the login of a person who has none, or had one for an account that they left."""
     await SQL_INSERT.rows(
         connection,
-        account_id=account_id,
+        id=principal.id,
         email=email,
         password_hash=password_hash,
         phone_proved=phone_proved,
@@ -93,19 +112,19 @@ async def insert(
 
 
 SQL_MARK_PROVED: Final = Statement(
-    "UPDATE logins SET phone_proved_at = clock_timestamp() WHERE account_id = %(account_id)s"
+    "UPDATE logins SET phone_proved_at = clock_timestamp() WHERE person_id = %(person_id)s"
 )
 
 
-async def mark_proved(connection: Connection, account_id: AccountId) -> None:
-    await SQL_MARK_PROVED.rows(connection, account_id=account_id)
+async def mark_proved(connection: Connection, person_id: UUID) -> None:
+    await SQL_MARK_PROVED.rows(connection, person_id=person_id)
 
 
 SQL_SET_PASSWORD: Final = {
-    PrincipalKind.ACCOUNT: Statement("""
-INSERT INTO logins (account_id, password_hash)
+    PrincipalKind.CUSTOMER: Statement("""
+INSERT INTO logins (person_id, password_hash)
 VALUES (%(id)s, %(password_hash)s)
-    ON CONFLICT (account_id) DO UPDATE
+    ON CONFLICT (person_id) DO UPDATE
    SET password_hash = excluded.password_hash, changed_at = clock_timestamp()
 """),
     PrincipalKind.OPERATOR: Statement(
@@ -121,7 +140,7 @@ async def set_password(connection: Connection, principal: Principal, password_ha
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """The owner's e-mail address, and whether notices come by e-mail and by text message."""
+    """A person's e-mail address, and whether notices come by e-mail and by text message."""
 
     email: str | None
     low_balance_mail: bool
@@ -129,34 +148,52 @@ class Contact:
 
 
 SQL_FIND_CONTACT: Final = Statement(
-    "SELECT email, low_balance_mail, notice_texts FROM logins WHERE account_id = %(account_id)s"
+    "SELECT email, low_balance_mail, notice_texts FROM logins WHERE person_id = %(person_id)s"
 )
 
 
-async def find_contact(connection: Connection, account_id: AccountId) -> Contact | None:
-    """Return how an owner is reached; None while nobody can sign in to the account."""
-    row = await SQL_FIND_CONTACT.row(connection, account_id=account_id)
+async def find_contact(connection: Connection, person_id: UUID) -> Contact | None:
+    """Return how a person is reached; None while they cannot sign in."""
+    row = await SQL_FIND_CONTACT.row(connection, person_id=person_id)
     return None if row is None else Contact(*row)
 
 
-async def find_email(connection: Connection, account_id: AccountId) -> str | None:
-    contact = await find_contact(connection, account_id)
+async def find_email(connection: Connection, person_id: UUID) -> str | None:
+    contact = await find_contact(connection, person_id)
     return None if contact is None else contact.email
 
 
-SQL_SET_EMAIL: Final = Statement("UPDATE logins SET email = %(email)s WHERE account_id = %(account_id)s")
+SQL_FIND_OWNERS_EMAIL: Final = Statement("""
+SELECT l.email
+  FROM members m
+  JOIN logins l ON l.person_id = m.person_id
+ WHERE m.account_id = %(account_id)s
+   AND m.role = 'owner'
+   AND l.email IS NOT NULL
+ ORDER BY m.since
+ LIMIT 1
+""")
 
 
-async def set_email(connection: Connection, account_id: AccountId, email: str | None) -> None:
-    await SQL_SET_EMAIL.rows(connection, account_id=account_id, email=email)
+async def find_owners_email(connection: Connection, account_id: AccountId) -> str | None:
+    """Return the e-mail address of the account's first owner who gave one."""
+    email: str | None = await SQL_FIND_OWNERS_EMAIL.value(connection, account_id=account_id)
+    return email
+
+
+SQL_SET_EMAIL: Final = Statement("UPDATE logins SET email = %(email)s WHERE person_id = %(person_id)s")
+
+
+async def set_email(connection: Connection, person_id: UUID, email: str | None) -> None:
+    await SQL_SET_EMAIL.rows(connection, person_id=person_id, email=email)
 
 
 SQL_SET_NOTICES: Final = Statement("""
 UPDATE logins
    SET low_balance_mail = %(by_mail)s, notice_texts = %(by_text)s
- WHERE account_id = %(account_id)s
+ WHERE person_id = %(person_id)s
 """)
 
 
-async def set_notices(connection: Connection, account_id: AccountId, *, by_mail: bool, by_text: bool) -> None:
-    await SQL_SET_NOTICES.rows(connection, account_id=account_id, by_mail=by_mail, by_text=by_text)
+async def set_notices(connection: Connection, person_id: UUID, *, by_mail: bool, by_text: bool) -> None:
+    await SQL_SET_NOTICES.rows(connection, person_id=person_id, by_mail=by_mail, by_text=by_text)

@@ -1,4 +1,4 @@
-"""Second factors and recovery codes, of accounts and of operators.
+"""Second factors and recovery codes, of people and of operators.
 
 Both keep them alike: the secret and the last step used beside the password, and hashes of the recovery codes
 in a table of their own.
@@ -68,14 +68,14 @@ DELETE FROM {codes} WHERE {owner} = %(id)s
 
 
 _STATEMENTS: Final = {
-    PrincipalKind.ACCOUNT: _Statements(
+    PrincipalKind.CUSTOMER: _Statements(
         logins="logins",
-        key="account_id",
+        key="person_id",
         since="totp_since",
         on="totp_since = clock_timestamp(), ",
         off="totp_since = NULL, ",
         codes="recovery_codes",
-        owner="account_id",
+        owner="person_id",
     ),
     # An operator's factor is in use once the one-time password was replaced.
     PrincipalKind.OPERATOR: _Statements(

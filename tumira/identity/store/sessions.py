@@ -8,9 +8,12 @@ from enum import StrEnum
 from typing import ClassVar, Final, TypeVar
 from uuid import UUID
 
-from tumira.audit_log import OWNER, Actor
+import asyncpg
+
+from tumira.audit_log import Actor
 from tumira.core.ids import AccountId, OperatorId
 from tumira.identity.principal import Browser, Principal, PrincipalKind
+from tumira.identity.roles import MemberRole
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
@@ -35,7 +38,7 @@ class SignInStage(StrEnum):
 
 
 VALID: Final = {
-    PrincipalKind.ACCOUNT: f"""
+    PrincipalKind.CUSTOMER: f"""
 s.seen_at > clock_timestamp() - interval '{IDLE_HOURS} hours'
    AND s.created_at > clock_timestamp() - interval '{DAYS_MAX} days'
 """,
@@ -50,12 +53,13 @@ s.seen_at > clock_timestamp() - interval '{OPERATOR_IDLE_HOURS} hours'
 
 @dataclass(frozen=True, slots=True)
 class SignedInCustomer:
-    """A customer's session, with what every page shows of the account."""
+    """A person's session in one account, with what every page shows of both."""
 
-    kind: ClassVar = PrincipalKind.ACCOUNT
+    kind: ClassVar = PrincipalKind.CUSTOMER
 
     session_id: UUID
     account_id: AccountId
+    # Of the account: the number that it was opened with, and the name of its contact.
     phone: str
     name: str
     business: str
@@ -65,10 +69,20 @@ class SignedInCustomer:
     is_news: bool
     # False while only an e-mail address was proved: then everything is shown, and nothing can be changed.
     phone_proved: bool
+    person_id: UUID
+    person_phone: str
+    person_name: str
+    role: MemberRole
+    # Whether the person may switch to another account.
+    has_others: bool
+
+    @classmethod
+    def from_row(cls, row: asyncpg.Record) -> "SignedInCustomer":
+        return cls(**{**dict(row), "role": MemberRole(row["role"])})
 
     @property
     def principal(self) -> Principal:
-        return Principal(PrincipalKind.ACCOUNT, self.account_id, self.phone)
+        return Principal(PrincipalKind.CUSTOMER, self.person_id, self.person_phone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +100,10 @@ class SignedInOperator:
     # True when the session was last seen long enough ago to be worth a write.
     is_news: bool
 
+    @classmethod
+    def from_row(cls, row: asyncpg.Record) -> "SignedInOperator":
+        return cls(**row)
+
 
 SignedInPerson = TypeVar("SignedInPerson", SignedInCustomer, SignedInOperator)
 
@@ -99,14 +117,15 @@ class PendingSignIn:
     password_hash: str | None
 
     def actor(self, address: str) -> Actor:
-        is_owner = self.principal.kind is PrincipalKind.ACCOUNT
-        return Actor(OWNER if is_owner else f"operator:{self.name}", address)
+        if self.principal.kind is PrincipalKind.OPERATOR:
+            return Actor(f"operator:{self.name}", address)
+        return Actor(self.name, address, self.principal.id)
 
 
 def _of_each(text: str) -> Mapping[PrincipalKind, Statement]:
     """Return a statement for each kind of principal, which differ by the names of table and owner."""
     names = {
-        PrincipalKind.ACCOUNT: {"table": "sessions", "owner": "account_id"},
+        PrincipalKind.CUSTOMER: {"table": "sessions", "owner": "person_id"},
         PrincipalKind.OPERATOR: {"table": "operator_sessions", "owner": "operator_id"},
     }
     return {kind: Statement(text.format(**names[kind])) for kind in PrincipalKind}
@@ -117,16 +136,26 @@ INSERT INTO operator_sessions (id, token_sha256, operator_id, address, browser, 
 VALUES (%(session_id)s, %(token_sha256)s, %(id)s, %(address)s, %(browser)s, %(stage)s)
 """)
 SQL_INSERT: Final = {
-    PrincipalKind.ACCOUNT: Statement("""
-INSERT INTO sessions (id, token_sha256, account_id, address, browser)
-VALUES (%(session_id)s, %(token_sha256)s, %(id)s, %(address)s, %(browser)s)
+    # In the account that the person used last.
+    PrincipalKind.CUSTOMER: Statement("""
+WITH chosen AS (
+    SELECT m.account_id
+      FROM members m
+      JOIN accounts a ON a.id = m.account_id
+     WHERE m.person_id = %(id)s
+       AND a.closed_at IS NULL
+     ORDER BY m.used_at DESC NULLS LAST, m.since
+     LIMIT 1
+)
+INSERT INTO sessions (id, token_sha256, person_id, member_of, address, browser)
+SELECT %(session_id)s, %(token_sha256)s, %(id)s, account_id, %(address)s, %(browser)s FROM chosen
 """),
     PrincipalKind.OPERATOR: _INSERT_OPERATOR,
 }
 # An operator's session has its stage in a column; a customer's begins in a table of its own.
 SQL_INSERT_PENDING: Final = {
-    PrincipalKind.ACCOUNT: Statement("""
-INSERT INTO half_sessions (token_sha256, account_id, password_hash)
+    PrincipalKind.CUSTOMER: Statement("""
+INSERT INTO half_sessions (token_sha256, person_id, password_hash)
 VALUES (%(token_sha256)s, %(id)s, %(password_hash)s)
 """),
     PrincipalKind.OPERATOR: _INSERT_OPERATOR,
@@ -157,19 +186,28 @@ async def insert(
     await statement.rows(connection, **{name: columns[name] for name in statement.names})
 
 
-# A session that began while its account was being closed is not valid either.
+# A session that began while its account was being closed, or its person removed, is not valid either.
 SQL_FIND: Final = {
-    PrincipalKind.ACCOUNT: Statement(f"""
+    PrincipalKind.CUSTOMER: Statement(f"""
 SELECT s.id AS session_id, a.id AS account_id, a.phone, a.name, a.business, a.balance,
        a.suspended_at IS NOT NULL AS suspended,
        s.seen_at < clock_timestamp() - interval '1 minute' AS is_news,
-       l.account_id IS NULL OR l.phone_proved_at IS NOT NULL AS phone_proved
+       l.person_id IS NULL OR l.phone_proved_at IS NOT NULL AS phone_proved,
+       p.id AS person_id, p.phone AS person_phone, p.name AS person_name, m.role,
+       EXISTS (
+           SELECT
+             FROM members o
+             JOIN accounts b ON b.id = o.account_id
+            WHERE o.person_id = p.id AND o.account_id <> a.id AND b.closed_at IS NULL
+       ) AS has_others
   FROM sessions s
-  JOIN accounts a ON a.id = s.account_id
-  LEFT JOIN logins l ON l.account_id = a.id
+  JOIN members m ON m.account_id = s.member_of AND m.person_id = s.person_id
+  JOIN accounts a ON a.id = m.account_id
+  JOIN people p ON p.id = m.person_id
+  LEFT JOIN logins l ON l.person_id = p.id
  WHERE s.token_sha256 = %(token_sha256)s
    AND a.closed_at IS NULL
-   AND {VALID[PrincipalKind.ACCOUNT]}
+   AND {VALID[PrincipalKind.CUSTOMER]}
 """),  # noqa: S608 - only constants are put in
     PrincipalKind.OPERATOR: Statement(f"""
 SELECT s.id AS session_id, o.id AS operator_id, o.phone, o.name, o.role = 'admin' AS is_admin,
@@ -189,17 +227,22 @@ async def find(
 ) -> SignedInPerson | None:
     """Return who holds the token of a valid session."""
     row = await SQL_FIND[who.kind].row(connection, token_sha256=token_sha256)
-    return None if row is None else who(**row)
+    return None if row is None else who.from_row(row)
 
 
 SQL_FIND_PENDING: Final = {
-    PrincipalKind.ACCOUNT: Statement(f"""
-SELECT a.id, a.phone, a.name, '{SignInStage.CODE}' AS stage, h.password_hash
+    PrincipalKind.CUSTOMER: Statement(f"""
+SELECT p.id, p.phone, p.name, '{SignInStage.CODE}' AS stage, h.password_hash
   FROM half_sessions h
-  JOIN accounts a ON a.id = h.account_id
+  JOIN people p ON p.id = h.person_id
  WHERE h.token_sha256 = %(token_sha256)s
    AND h.created_at > clock_timestamp() - interval '{PENDING_MINUTES} minutes'
-   AND a.closed_at IS NULL
+   AND EXISTS (
+           SELECT
+             FROM members m
+             JOIN accounts a ON a.id = m.account_id
+            WHERE m.person_id = p.id AND a.closed_at IS NULL
+       )
 """),  # noqa: S608 - only constants are put in
     PrincipalKind.OPERATOR: Statement(f"""
 SELECT o.id, o.phone, o.name, s.stage, NULL AS password_hash
@@ -224,7 +267,7 @@ async def find_pending(
 
 
 SQL_DELETE_PENDING: Final = {
-    PrincipalKind.ACCOUNT: Statement(
+    PrincipalKind.CUSTOMER: Statement(
         "DELETE FROM half_sessions WHERE token_sha256 = %(token_sha256)s RETURNING 1"
     ),
     PrincipalKind.OPERATOR: Statement(
@@ -252,7 +295,7 @@ async def delete(connection: Connection, kind: PrincipalKind, token_sha256: byte
     await SQL_DELETE[kind].rows(connection, token_sha256=token_sha256)
 
 
-SQL_DELETE_PENDING_OF: Final = Statement("DELETE FROM half_sessions WHERE account_id = %(account_id)s")
+SQL_DELETE_PENDING_OF: Final = Statement("DELETE FROM half_sessions WHERE person_id = %(person_id)s")
 SQL_DELETE_ALL: Final = _of_each(
     "DELETE FROM {table} WHERE {owner} = %(id)s AND id IS DISTINCT FROM %(kept)s RETURNING 1"
 )
@@ -260,20 +303,62 @@ SQL_DELETE_ALL: Final = _of_each(
 
 async def delete_all(connection: Connection, principal: Principal, kept: UUID | None = None) -> int:
     """End a principal's sessions but the one to be kept, also pending sign-ins; return how many ended."""
-    if principal.kind is PrincipalKind.ACCOUNT:
-        await SQL_DELETE_PENDING_OF.rows(connection, account_id=principal.id)
+    if principal.kind is PrincipalKind.CUSTOMER:
+        await SQL_DELETE_PENDING_OF.rows(connection, person_id=principal.id)
     return len(await SQL_DELETE_ALL[principal.kind].rows(connection, id=principal.id, kept=kept))
 
 
 SQL_DELETE_OWN: Final = Statement("""
-DELETE FROM sessions WHERE account_id = %(account_id)s AND id = %(session_id)s RETURNING browser
+DELETE FROM sessions WHERE person_id = %(person_id)s AND id = %(session_id)s RETURNING browser
 """)
 
 
-async def delete_own(connection: Connection, account_id: AccountId, session_id: UUID) -> str | None:
-    """End one of an account's sessions and return its browser; None when it has no such session."""
-    browser: str | None = await SQL_DELETE_OWN.value(connection, account_id=account_id, session_id=session_id)
+async def delete_own(connection: Connection, person_id: UUID, session_id: UUID) -> str | None:
+    """End one of a person's sessions and return its browser; None when they have no such session."""
+    browser: str | None = await SQL_DELETE_OWN.value(connection, person_id=person_id, session_id=session_id)
     return browser
+
+
+SQL_DELETE_IN_ACCOUNT: Final = Statement("""
+DELETE FROM sessions
+ WHERE member_of = %(account_id)s
+   AND (%(person_id)s::uuid IS NULL OR person_id = %(person_id)s)
+""")
+
+
+async def delete_in_account(
+    connection: Connection, account_id: AccountId, person_id: UUID | None = None
+) -> None:
+    """End the sessions in an account: one person's, or all."""
+    await SQL_DELETE_IN_ACCOUNT.rows(connection, account_id=account_id, person_id=person_id)
+
+
+SQL_SWITCH: Final = Statement("""
+WITH chosen AS (
+    UPDATE members m
+       SET used_at = clock_timestamp()
+      FROM accounts a
+     WHERE m.account_id = %(account_id)s
+       AND m.person_id = %(person_id)s
+       AND a.id = m.account_id
+       AND a.closed_at IS NULL
+    RETURNING m.account_id
+)
+UPDATE sessions s
+   SET member_of = chosen.account_id
+  FROM chosen
+ WHERE s.id = %(session_id)s
+   AND s.person_id = %(person_id)s
+RETURNING 1
+""")
+
+
+async def switch(connection: Connection, person_id: UUID, session_id: UUID, account_id: AccountId) -> bool:
+    """Move a session to another account of its person; False if they are not in that account."""
+    moved = await SQL_SWITCH.value(
+        connection, person_id=person_id, session_id=session_id, account_id=account_id
+    )
+    return moved is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,13 +375,28 @@ class Session:
 SQL_LIST: Final = Statement(f"""
 SELECT s.id, s.address, s.browser, s.created_at, s.seen_at
   FROM sessions s
- WHERE s.account_id = %(account_id)s
-   AND {VALID[PrincipalKind.ACCOUNT]}
+ WHERE s.person_id = %(person_id)s
+   AND {VALID[PrincipalKind.CUSTOMER]}
  ORDER BY s.seen_at DESC
  LIMIT 100
 """)  # noqa: S608 - only constants are put in
 
 
-async def list_sessions(connection: Connection, account_id: AccountId) -> Sequence[Session]:
-    """Return an account's valid sessions, the last seen first."""
-    return [Session(*row) for row in await SQL_LIST.rows(connection, account_id=account_id)]
+async def list_sessions(connection: Connection, person_id: UUID) -> Sequence[Session]:
+    """Return a person's valid sessions, the last seen first."""
+    return [Session(*row) for row in await SQL_LIST.rows(connection, person_id=person_id)]
+
+
+SQL_COUNT_IN_ACCOUNT: Final = Statement(f"""
+SELECT count(*), max(s.seen_at)
+  FROM sessions s
+ WHERE s.member_of = %(account_id)s
+   AND {VALID[PrincipalKind.CUSTOMER]}
+""")  # noqa: S608 - only constants are put in
+
+
+async def count_in_account(connection: Connection, account_id: AccountId) -> tuple[int, datetime | None]:
+    """Return how many valid sessions an account has, and when the last one was seen."""
+    row = await SQL_COUNT_IN_ACCOUNT.row(connection, account_id=account_id)
+    assert row is not None
+    return row[0], row[1]

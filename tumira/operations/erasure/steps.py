@@ -10,14 +10,13 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from tumira.accounts import store as accounts
 from tumira.core.ids import AccountId, EndpointId, MessageId, first_id, made_at_ms
 from tumira.delivery.match_receipts import REACH
 from tumira.delivery.replies import store as reply_parts
 from tumira.delivery.routes import ported
 from tumira.delivery.store import settlement
 from tumira.delivery.store.settlement import LockedMessage
-from tumira.identity.store import operators
+from tumira.identity.store import operators, people
 from tumira.operations.erasure import contacts, store
 from tumira.operations.erasure.requests import Erasure, StepResult
 from tumira.operations.erasure.store import LOWEST
@@ -77,16 +76,16 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """The account and operator that sign in with the number; they keep it."""
+    """An account that a person signs in to with the number, and if an operator does; they keep it."""
 
     account_id: AccountId | None
     is_operator: bool
 
 
 async def find_owners(connection: Connection, number: str) -> Owners:
-    account = await accounts.find_by_phone(connection, number)
+    account_id = await people.find_account_of(connection, number)
     operator = await operators.find_by_phone(connection, number)
-    return Owners(None if account is None else account.id, operator is not None)
+    return Owners(account_id, operator is not None)
 
 
 async def _messages(connection: Connection, walk: Walk) -> StepResult:

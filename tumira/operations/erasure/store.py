@@ -384,13 +384,23 @@ WITH proofs AS (
     DELETE FROM attempts WHERE phone = %(number)s AND at < %(before)s RETURNING 1
 ), browsers AS (
     DELETE FROM devices WHERE phone = %(number)s AND created_at < %(before)s RETURNING 1
+), invitations AS (
+    DELETE FROM invites WHERE phone = %(number)s AND created_at < %(before)s RETURNING 1
+), left_all AS (
+    -- The history of accounts names them; their number and login are not needed any more.
+    UPDATE people SET phone = 'erased ' || id WHERE phone = %(number)s RETURNING id
+), recovery AS (
+    DELETE FROM recovery_codes WHERE person_id IN (SELECT id FROM left_all)
+), passwords AS (
+    DELETE FROM logins WHERE person_id IN (SELECT id FROM left_all)
 )
 SELECT (SELECT count(*) FROM proofs) + (SELECT count(*) FROM tries) + (SELECT count(*) FROM browsers)
+       + (SELECT count(*) FROM invitations) + (SELECT count(*) FROM left_all)
 """)
 
 
 async def delete_proofs(connection: Connection, number: str, before: datetime) -> int:
-    """Delete proofs of the number, with their codes, attempts and browsers, and return how many."""
+    """Delete proofs of the number, codes, attempts, browsers, invitations and logins; return how many."""
     return int(await SQL_DELETE_PROOFS.value(connection, number=number, before=before))
 
 

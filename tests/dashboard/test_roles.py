@@ -1,0 +1,137 @@
+"""Every role on every route of the dashboard, with real requests."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tests.support.identity.members import one_of_each
+from tests.support.identity.people import NAME, Person, goes_to, new_browser, run_behind_proxy, sign_up
+from tests.support.processes.service import Service
+from tumira.dashboard.permissions import ROUTES, PrivateRoute, check_table, needed_for
+from tumira.identity.roles import MemberRole
+
+# What the table must say, written by hand: what each role is for, and what it must not do.
+EVERYBODY: Final = frozenset(MemberRole)
+OWNER, DEVELOPER, FINANCE, SENDER, VIEWER = MemberRole
+ALLOWED: Final = {
+    "GET /dashboard": EVERYBODY,
+    "GET /dashboard/batches": EVERYBODY,
+    "GET /dashboard/replies": EVERYBODY,
+    "GET /dashboard/settings": EVERYBODY,
+    "POST /dashboard/settings/password": EVERYBODY,
+    "POST /dashboard/people/leave": EVERYBODY,
+    "GET /dashboard/compose": {OWNER, SENDER},
+    "POST /dashboard/compose/confirm": {OWNER, SENDER},
+    "POST /dashboard/upload": {OWNER, SENDER},
+    "POST /dashboard/upload/{id}/send": {OWNER, SENDER},
+    "POST /dashboard/batches/{id}/resend": {OWNER, SENDER},
+    "POST /dashboard/opt-outs": {OWNER, SENDER},
+    "GET /dashboard/top-up": {OWNER, FINANCE},
+    "POST /dashboard/top-up/voucher": {OWNER, FINANCE},
+    "GET /dashboard/ledger": {OWNER, FINANCE},
+    "GET /dashboard/ledger.csv": {OWNER, FINANCE},
+    "GET /dashboard/keys": {OWNER, DEVELOPER},
+    "POST /dashboard/keys": {OWNER, DEVELOPER},
+    "POST /dashboard/webhooks/{id}/rotate": {OWNER, DEVELOPER},
+    "POST /dashboard/settings/lifetimes": {OWNER, DEVELOPER},
+    "POST /dashboard/people": {OWNER},
+    "POST /dashboard/people/{id}/role": {OWNER},
+    "POST /dashboard/people/{id}/remove": {OWNER},
+    "POST /dashboard/settings/limits": {OWNER},
+    "POST /dashboard/settings/close": {OWNER},
+    "GET /dashboard/settings/changes": {OWNER},
+    "POST /dashboard/sender-names": {OWNER},
+}
+MAY: Final = {
+    "read": EVERYBODY,
+    "send": {OWNER, SENDER},
+    "money": {OWNER, FINANCE},
+    "develop": {OWNER, DEVELOPER},
+    "own": {OWNER},
+}
+
+
+@pytest.fixture(scope="module")
+def service(server_url: str) -> Iterator[Service]:
+    with run_behind_proxy(server_url) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def team(service: Service) -> Mapping[MemberRole, Person]:
+    return one_of_each(service, sign_up(service))
+
+
+def test_the_table_says_what_the_roles_are_for() -> None:
+    for route, roles in ALLOWED.items():
+        needed = ROUTES[route]
+        assert needed is not None
+        assert MAY[needed.value] == roles, route
+
+
+@pytest.mark.parametrize("role", MemberRole)
+def test_a_role_does_what_the_table_says_and_nothing_else(
+    team: Mapping[MemberRole, Person], role: MemberRole
+) -> None:
+    browser = team[role].browser
+    wrong = {}
+    for route, needed in ROUTES.items():
+        if needed is None:
+            continue
+        method, _, path = route.partition(" ")
+        # Nothing exists under these ids, and no form is filled in: nothing happens.
+        answer = browser.request(method, re.sub(r"{\w+}", "x", path))
+        is_refused = answer.status_code == 403
+        if is_refused == (role in MAY[needed.value]):
+            wrong[route] = answer.status_code
+        if is_refused:
+            assert "Not allowed" in answer.text
+            assert NAME in answer.text, "it says whom to ask"
+        assert answer.status_code < 500, (route, answer.text)
+    assert wrong == {}
+
+
+def test_nobody_comes_in_without_a_session(service: Service) -> None:
+    browser = new_browser(service)
+    for route, needed in ROUTES.items():
+        method, _, path = route.partition(" ")
+        if needed is not None:
+            answer = browser.request(method, re.sub(r"{\w+}", "x", path))
+            assert str(goes_to(answer)).startswith("/dashboard/sign-in"), route
+
+
+def test_pages_link_only_to_what_a_role_may_use(team: Mapping[MemberRole, Person]) -> None:
+    pages = [
+        path
+        for method, _, path in (route.partition(" ") for route, needed in ROUTES.items() if needed)
+        if method == "GET" and "{" not in path and "." not in path
+    ]
+    for role, person in team.items():
+        for page in pages:
+            answer = person.browser.get(page)
+            if answer.status_code != 200:
+                continue
+            for target in set(re.findall(r'(?:href|action)="(/dashboard[^"?#]*)', answer.text)):
+                for method in ("GET", "POST"):
+                    needed = ROUTES.get(f"{method} {target}")
+                    is_form = f'action="{target}"' in answer.text
+                    if needed is not None and is_form == (method == "POST"):
+                        assert role in MAY[needed.value], (role, page, target)
+
+
+def test_a_route_that_the_table_does_not_name_stops_the_start() -> None:
+    async def answer(_request: Request) -> Response:
+        raise NotImplementedError
+
+    with pytest.raises(RuntimeError, match="GET /dashboard/new is not in"):
+        needed_for("GET", "/dashboard/new")
+    for route in (Route("/dashboard/new", answer), Route("/dashboard/compose", answer)):
+        with pytest.raises(RuntimeError, match="not as in"):
+            check_table([route])
+    with pytest.raises(RuntimeError, match="POST /dashboard/compose"):
+        check_table([PrivateRoute("/dashboard/compose", answer)])
