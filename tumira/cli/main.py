@@ -27,6 +27,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "webhook": "webhooks",
     "message": "messages",
     "sender": "senders",
+    "optout": "opt_outs",
     "template": "content",
     "refusal": "content",
     "topup": "top_ups",

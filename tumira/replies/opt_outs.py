@@ -5,7 +5,7 @@ The account's row is locked while one is added, so an accept comes wholly before
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
@@ -18,9 +18,13 @@ from tumira.postgres.statement import Statement
 from tumira.pricing.destinations import NOBODY
 from tumira.replies.keywords import Keyword, Keywords, Meaning
 
+# Before which all opt-outs of an account are.
+LATEST: Final = (datetime(9999, 1, 1, tzinfo=UTC), "")
+
 
 class OptOutSource(StrEnum):
     REPLY = "reply"
+    # By hand, on the page or at the command line.
     PAGE = "page"
     IMPORT = "import"
 

@@ -62,15 +62,13 @@ MEANINGS: Final = {
 }
 SOURCES: Final = {
     OptOutSource.REPLY: mark("replied STOP"),
-    OptOutSource.PAGE: mark("added here"),
+    OptOutSource.PAGE: mark("added by hand"),
     OptOutSource.IMPORT: mark("imported"),
 }
 _NOT_A_NUMBER: Final = mark("Enter a full number, for example 0771200001 or +263 77 120 0001.")
 _SHEETS: Final = mark("Several sheets of this workbook have rows. Save the one with the numbers as CSV.")
 _BUSY: Final = mark("Too many files are being read right now. Try again in a minute.")
 _A_DAY: Final = timedelta(days=1)
-# Above all times that can be in the list.
-_LATEST: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 def routes(services: Services) -> Sequence[Route]:
@@ -260,7 +258,7 @@ async def _opt_outs(
         count=count,
         sources=SOURCES,
         covers_passcodes=settings.covers_passcodes,
-        is_first=before[0] == _LATEST,
+        is_first=before == opt_outs.LATEST,
         pages=asked.pages(OPT_OUTS, older),
         rows_max=ROWS_MAX,
         added=None if added is None else _say(added),
@@ -286,7 +284,7 @@ def _read_cursor(session: CustomerSession) -> tuple[datetime, str]:
     """Read before which opt-out the list begins; the newest if the address names none."""
     time, _dash, digits = session.request.query_params.get("before", "").partition("-")
     at = paging.read_time(time)
-    return (_LATEST, "") if at is None else (at, f"+{digits}")
+    return opt_outs.LATEST if at is None else (at, f"+{digits}")
 
 
 async def add_numbers(session: CustomerSession) -> Response:
@@ -337,7 +335,7 @@ async def remove(session: CustomerSession) -> Response:
 
 async def download_opt_outs(session: CustomerSession) -> Response:
     async def read(before: OptOut | None, count_max: int) -> tuple[Sequence[Row], OptOut | None]:
-        cursor = (_LATEST, "") if before is None else (before.added_at, before.number)
+        cursor = opt_outs.LATEST if before is None else (before.added_at, before.number)
         async with session.database.connection() as connection:
             found = await opt_outs.list_of_account(connection, session.account_id, cursor, count_max + 1)
         shown, last = paging.cut(found, count_max)
