@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tumira.delivery.carrier_url import REFUNDS, CarrierSettings, lacks_password, parse, write
+from tumira.delivery.smpp.encoding import ALPHABETS
 
 DEFAULTS = CarrierSettings(
     host="smpp.example.com",
@@ -58,7 +59,7 @@ def test_what_is_not_given_has_its_default_and_is_not_written() -> None:
 def test_every_parameter_is_read() -> None:
     url = (
         "smpp://us%40er:p%3Aa%2F%25@192.0.2.1:10000?window=10&tps=0&bind=pair&binds=32&source=%2B263771200001"
-        "&in_doubt=hold&doubt_wait=86400&refund=undelivered,failed&tls=1"
+        "&in_doubt=hold&doubt_wait=86400&refund=undelivered,failed&sender_fallback=1&alphabet=latin1&tls=1"
     )
     assert parse(url) == CarrierSettings(
         host="192.0.2.1",
@@ -74,6 +75,8 @@ def test_every_parameter_is_read() -> None:
         in_doubt="hold",
         doubt_wait_s=86400,
         refund=("failed", "undelivered"),
+        sender_fallback=True,
+        alphabet="latin1",
     )
 
 
@@ -139,6 +142,7 @@ def test_any_other_source_is_refused(source: str) -> None:
         ("bind=receiver", "bind must be transceiver or pair."),
         ("in_doubt=drop", "in_doubt must be resend or hold."),
         ("refund=delivered", "refund must list some of failed,expired,undelivered"),
+        ("alphabet=utf8", "alphabet must be gsm7 or latin1 or ascii."),
         ("tls=yes", "tls must be 0 or 1."),
         ("window=1&tps=1&window=2", "The URL has window twice. Give it once."),
         ("colour=red", "no parameter colour. Allowed: window, tps, bind, binds, source, in_doubt"),
@@ -221,6 +225,8 @@ any_settings = st.builds(
     source=st.sampled_from(["Tumira", "My Shop", "A&=#€", "B?@%+", "12345", "+27821230001"]),
     in_doubt=st.sampled_from(["resend", "hold"]),
     doubt_wait_s=st.integers(1, 86_400),
+    sender_fallback=st.booleans(),
+    alphabet=st.sampled_from(ALPHABETS),
     refund=st.sets(st.sampled_from(REFUNDS)).map(lambda some: tuple(one for one in REFUNDS if one in some)),
 )
 

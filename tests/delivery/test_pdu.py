@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tumira.delivery.responses import CommandStatus
-from tumira.delivery.smpp.encoding import decode, encode, split_udh
+from tumira.delivery.smpp.encoding import ASCII, LATIN_1, decode, encode, split_udh
 from tumira.delivery.smpp.pdu import (
     MESSAGE_PAYLOAD,
     MESSAGE_STATE,
@@ -30,7 +30,7 @@ from tumira.delivery.smpp.pdu import (
     short_message_body,
     write,
 )
-from tumira.pricing.segments import Encoding, measure
+from tumira.pricing.segments import BASIC, EXTENSION, Encoding, measure
 
 GSM_7_CHARACTERS = "aZ 09@£_ñ\n€{[~|\f"
 SHARED_WITH_ASCII = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) not in "$@[\\]^_`{|}~")
@@ -281,6 +281,20 @@ def test_a_text_is_read_as_it_was_written_and_costs_what_was_priced(text: str, r
     if "\N{REPLACEMENT CHARACTER}" not in text:
         assert "\N{REPLACEMENT CHARACTER}" not in "".join(pieces)
     assert "".join(pieces) == text
+
+
+@given(st.text(alphabet=BASIC + EXTENSION, max_size=400), octet, st.sampled_from([LATIN_1, ASCII]))
+def test_in_another_alphabet_a_text_has_the_same_segments(text: str, reference: int, alphabet: str) -> None:
+    usual = encode(text, reference)
+    data_coding, esm_class, payloads = encode(text, reference, alphabet)
+    assert (len(payloads), esm_class) == (len(usual.payloads), usual.esm_class)
+    read = "".join(decode(data_coding, split_udh(esm_class, one)[1], alphabet) for one in payloads)
+    assert len(read) == len(text)
+    if len(text) <= 70 or (not set(text) & set("€ΔΦΓΛΩΠΨΣΘΞ") and alphabet == LATIN_1):
+        assert read == text
+    else:
+        # One character for each, and none of them is changed that the alphabet has.
+        assert all(new == old or not old.isascii() for new, old in zip(read, text, strict=True))
 
 
 @pytest.mark.parametrize(

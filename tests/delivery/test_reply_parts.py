@@ -115,6 +115,23 @@ def test_every_alphabet_is_read(coding: int | None, payload: bytes, text: str) -
     assert decode_payload(coding, payload) == text
 
 
+@pytest.mark.parametrize(
+    ("alphabet", "payload", "text"),
+    [
+        ("latin1", b"me@shop_1 $5", "me@shop_1 $5"),
+        ("latin1", "Größe".encode("latin-1"), "Größe"),
+        ("ascii", b"me@shop_1 $5", "me@shop_1 $5"),
+        ("ascii", "Größe".encode(), "Größe"),
+        ("gsm7", b"me@shop_1 $5", "me¡shop§1 ¤5"),
+    ],
+)
+def test_data_coding_0_is_read_in_the_alphabet_of_the_carrier(
+    alphabet: str, payload: bytes, text: str
+) -> None:
+    assert join({1: (0, payload)}, 1, alphabet) == text
+    assert decode_payload(8, "Ž".encode("utf-16-be"), alphabet) == "Ž"
+
+
 def test_a_letter_that_is_cut_in_two_is_joined() -> None:
     octets = "\N{PARTY POPPER} yes".encode("utf-16-be")
     assert join({1: (8, octets[:2]), 2: (8, octets[2:])}, 2) == "\N{PARTY POPPER} yes"

@@ -78,3 +78,35 @@ async def test_long_texts_arrive_whole_uncut_and_apart_from_each_other(
         assert "".join(one["text"] for one in segments) == text
         assert len(pieces[0]) == 6 + first
         assert all(first <= len(piece) - 6 <= longest for piece in pieces[:-1])
+
+
+SIGNS: Final = "Your invoice {1042} of [May] for me@shop_one ~ is ready."
+
+
+@pytest.mark.parametrize("alphabet", ["latin1", pytest.param("ascii", marks=pytest.mark.long)])
+async def test_a_carrier_whose_default_alphabet_is_another_gets_and_sends_the_same_text(
+    engine: Engine, alphabet: str
+) -> None:
+    plain, lacking, long = numbers(3)
+    accents = "£ ñ é" if alphabet == "latin1" else ""
+    answers = {"to": digits(plain), "receipts": [{}, {"text": SIGNS, "esm_class": 0, "delay_ms": 300}]}
+    async with run_foreign_smsc({"alphabet": "LATIN1"}, answers) as smsc:
+        await engine.add_carrier("foreign", smsc.port, alphabet=alphabet)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, [plain], f"{SIGNS} {accents}")
+        await engine.send(caller, [lacking], f"{SIGNS} €")
+        await engine.send(caller, [long], f"{SIGNS} € é " + "Thank you for your order. " * 2)
+        await engine.until_all("delivered")
+
+        async def is_told() -> bool:
+            return [row["text"] for row in await engine.rows("SELECT text FROM replies")] == [SIGNS]
+
+        await engine.until(is_told, "the reply did not arrive as it was written")
+        await smsc.catch_up()
+    texts = {one["to"]: (one["data_coding"], one["text"]) for one in smsc.taken}
+    assert texts[digits(plain)] == (0, f"{SIGNS} {accents}")
+    # The sign that it lacks makes a short text UCS-2. A long one would cost more segments than were paid.
+    assert texts[digits(lacking)] == (8, f"{SIGNS} €")
+    coding, text = texts[digits(long)]
+    assert (coding, text[: len(SIGNS) + 4]) == (0, f"{SIGNS} ? {'é' if accents else 'e'}")

@@ -95,8 +95,8 @@ def carrier_add(
 
     The URL is smpp://user:password@host:2775?window=64&tps=200&bind=transceiver|pair&binds=1&source=Tumira
     &in_doubt=resend|hold&doubt_wait=30&refund=failed,expired,undelivered
-    &sender_fallback=0&tls=0, in quotes; what is left out is as in this example, and smpps:// is the
-    same as tls=1.
+    &sender_fallback=0&alphabet=gsm7|latin1|ascii&tls=0, in quotes; what is left out is as in this
+    example, and smpps:// is the same as tls=1.
 
     Other users of this machine can read a command line. Leave the password out of the URL, as in
     smpp://user@host:2775, and it is asked for at the terminal, or give --password-file.

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from tumira.core import urls
 from tumira.core.translation import _, mark
+from tumira.delivery.smpp.encoding import ALPHABETS, GSM_7
 from tumira.pricing import segments
 from tumira.pricing.segments import Encoding
 
@@ -54,6 +55,8 @@ class CarrierSettings:
     refund: tuple[str, ...]
     # Whether a message is submitted again under `source` when the carrier refuses the sender name.
     sender_fallback: bool = False
+    # What data_coding 0 means to the carrier.
+    alphabet: str = GSM_7
 
 
 def lacks_password(url: str) -> bool:
@@ -124,6 +127,7 @@ def write(settings: CarrierSettings) -> str:
         "doubt_wait": settings.doubt_wait_s,
         "refund": ",".join(settings.refund),
         "sender_fallback": int(settings.sender_fallback),
+        "alphabet": settings.alphabet,
     }
     shown = [
         f"{name}={quote(str(value), safe='+,')}"
@@ -263,5 +267,6 @@ _PARAMETERS: Final[Mapping[str, _Parameter]] = {
     "doubt_wait": _Parameter("doubt_wait_s", "30", _number(1, 86_400)),
     "refund": _Parameter("refund", ",".join(REFUNDS), _read_refund),
     "sender_fallback": _Parameter("sender_fallback", "0", _read_flag),
+    "alphabet": _Parameter("alphabet", GSM_7, _choice(*ALPHABETS)),
     "tls": _Parameter("tls", "0", _choice("0", "1")),
 }

@@ -114,21 +114,22 @@ class Submission:
 
 
 class SubmissionWriter:
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, alphabet: str) -> None:
         self._bodies = SubmitBodies(source)
         self._named_bodies = lru_cache(maxsize=1000)(SubmitBodies)
         # Segments of different texts to one number must not be joined, so the reference goes round for each.
         self._references: dict[str, int] = {}
+        self._alphabet = alphabet
         self._encode = lru_cache(maxsize=1000)(encode)
 
     def prepare(self, claimed: ClaimedMessage, past: PastAttempts | None) -> Submission:
         """Begin the submission of a message, or continue an earlier one."""
         if claimed.segments == 1:
-            return Submission(claimed, self._encode(claimed.body, 0), None, past)
+            return Submission(claimed, self._encode(claimed.body, 0, self._alphabet), None, past)
         reference = past.reference if past is not None and past.taken else None
         if reference is None:
             reference = self._next_reference(claimed.recipient)
-        return Submission(claimed, encode(claimed.body, reference), reference, past)
+        return Submission(claimed, encode(claimed.body, reference, self._alphabet), reference, past)
 
     def body(self, submission: Submission, number: int, left_s: int) -> bytes:
         encoded = submission.encoded

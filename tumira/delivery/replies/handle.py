@@ -64,8 +64,9 @@ async def _handle(connection: Connection, waiting: WaitingReply) -> Reply | None
     parts = await store.lock_parts(connection, waiting)
     if not _is_ready(parts, waiting, now):
         return None
-    text = join({one.part: (one.data_coding, one.payload) for one in parts.values()}, waiting.total)
     carrier = await store.get_carrier(connection, waiting.carrier_id)
+    pieces = {one.part: (one.data_coding, one.payload) for one in parts.values()}
+    text = join(pieces, waiting.total, carrier.alphabet)
     home = carrier.countries[0] if carrier.countries and len(carrier.countries) == 1 else None
     number = complete(await get_tariff(connection), waiting.number, home)
     account_id, message_id = await _match(connection, waiting, number, now)

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tumira.core.ids import ReplyId
 from tumira.delivery.replies.parts import ReplyPart
+from tumira.delivery.smpp.encoding import GSM_7
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
@@ -199,14 +200,17 @@ class ReplyCarrier(Struct, frozen=True):
     name: str
     # None for every country.
     countries: Sequence[str] | None
+    alphabet: str
 
 
-SQL_FIND_CARRIER: Final = Statement("SELECT name, countries FROM carriers WHERE id = %(carrier_id)s")
+SQL_FIND_CARRIER: Final = Statement("""
+SELECT name, countries, alphabet FROM carriers WHERE id = %(carrier_id)s
+""")
 
 
 async def get_carrier(connection: Connection, carrier_id: int) -> ReplyCarrier:
     row = await SQL_FIND_CARRIER.row(connection, carrier_id=carrier_id)
-    return ReplyCarrier(str(carrier_id), None) if row is None else ReplyCarrier(*row)
+    return ReplyCarrier(str(carrier_id), None, GSM_7) if row is None else ReplyCarrier(*row)
 
 
 SQL_LIST_CARRIERS: Final = Statement("SELECT id, name FROM carriers")

@@ -3,8 +3,11 @@
 GSM-7 goes unpacked, one septet in an octet, as nearly every carrier wants it (data_coding 0); all else as
 UCS-2, which is UTF-16 with the high octet first (data_coding 8). Segments of a long text begin with a user
 data header that joins them on the handset (3GPP TS 23.040, section 9.2.3.24.1).
+
+To some carriers data_coding 0 means Latin-1 or ASCII. Texts are cut into the same segments for them.
 """
 
+import unicodedata
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -13,6 +16,13 @@ from tumira.pricing.segments import BASIC, EXTENSION, Encoding, measure, parts
 DEFAULT_ALPHABET: Final = 0
 UCS_2: Final = 8
 
+# What data_coding 0 means to a carrier; the others are names of Python's codecs.
+GSM_7: Final = "gsm7"
+LATIN_1: Final = "latin1"
+ASCII: Final = "ascii"
+ALPHABETS: Final = (GSM_7, LATIN_1, ASCII)
+
+_UCS_2_UNITS_MAX: Final = 70
 _UDH: Final = 0x40
 _SEGMENTS_MAX: Final = 255
 # Length of the header, kind of its one element, length of that element.
@@ -29,6 +39,23 @@ _TO_SEPTETS: Final = {
         ord(character): chr(_ESCAPE) + chr(code)
         for character, code in zip(EXTENSION, _EXTENSION_CODES, strict=True)
     },
+}
+
+
+def _has(alphabet: str, text: str) -> bool:
+    return text.encode(alphabet, "ignore").decode(alphabet) == text
+
+
+def _plain(character: str) -> str:
+    """Return a letter without its accent; a question mark for what has no such spelling."""
+    letter = unicodedata.normalize("NFKD", character)[0]
+    return letter if letter.isascii() else "?"
+
+
+# By alphabet, the spelling of the characters of GSM-7 that it does not have.
+_PLAIN: Final = {
+    alphabet: {ord(one): _plain(one) for one in BASIC + EXTENSION if not _has(alphabet, one)}
+    for alphabet in (LATIN_1, ASCII)
 }
 _UNREADABLE: Final = "\N{REPLACEMENT CHARACTER}"
 _ESCAPE_OCTET: Final = bytes((_ESCAPE,))
@@ -60,13 +87,21 @@ class SegmentPlace(NamedTuple):
     number: int
 
 
-def encode(text: str, reference: int) -> EncodedText:
-    """Encode a text; `reference` (0 to 255) joins its segments on the handset."""
+def encode(text: str, reference: int, alphabet: str = GSM_7) -> EncodedText:
+    """Encode a text; `reference` (0 to 255) joins its segments on the handset.
+
+    `alphabet` is what data_coding 0 means to the carrier. A text with a character that it lacks goes as UCS-2
+    if that takes no more segments, because those are priced; a longer text gets that character spelt plainly.
+    """
     measured = measure(text)
     pieces = parts(text) if measured.segments > 1 else (text,)
-    if measured.encoding is Encoding.GSM_7:
+    is_gsm_7 = measured.encoding is Encoding.GSM_7
+    if is_gsm_7 and alphabet == GSM_7:
         data_coding = DEFAULT_ALPHABET
         payloads = [piece.translate(_TO_SEPTETS).encode("latin-1") for piece in pieces]
+    elif is_gsm_7 and (len(text) > _UCS_2_UNITS_MAX or _has(alphabet, text)):
+        data_coding = DEFAULT_ALPHABET
+        payloads = [piece.translate(_PLAIN[alphabet]).encode(alphabet) for piece in pieces]
     else:
         data_coding = UCS_2
         # The faces refuse lone surrogates; one that comes all the same costs what it was priced.
@@ -81,12 +116,12 @@ def encode(text: str, reference: int) -> EncodedText:
     )
 
 
-def decode(data_coding: int, payload: bytes) -> str:
+def decode(data_coding: int, payload: bytes, alphabet: str = GSM_7) -> str:
     """Decode a payload without its header; invalid octets become replacement characters."""
     if data_coding == UCS_2:
         return payload.decode("utf-16-be", "replace")
     if data_coding == DEFAULT_ALPHABET:
-        return _from_septets(payload)
+        return _from_septets(payload) if alphabet == GSM_7 else payload.decode(alphabet, "replace")
     return payload.decode("latin-1")
 
 

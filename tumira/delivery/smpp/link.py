@@ -54,7 +54,7 @@ class SmppLink(SessionListener):
         self.quiet_s = timing.quiet_s
         self._carrier = carrier
         self._listener = listener
-        self._writer = SubmissionWriter(carrier.settings.source)
+        self._writer = SubmissionWriter(carrier.settings.source, carrier.settings.alphabet)
         self._recorder = recorder
         self._timing = timing
         # The session that submits, and for a pair also the one that receives.

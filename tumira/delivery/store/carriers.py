@@ -45,7 +45,7 @@ class Carrier:
 
 _SETTINGS: Final = """
 host, port, tls, system_id, password, bind_mode, binds, window_size, tps, source, in_doubt, doubt_wait_s,
-refund, sender_fallback
+refund, sender_fallback, alphabet
 """
 _CARRIER: Final = f"""
 SELECT id, name, countries, priority, changed_at, simulator, {_SETTINGS}, profile, profile_text, url, options,
@@ -129,7 +129,7 @@ _INSERT: Final = f"""
 INSERT INTO carriers (name, countries, priority, simulator, {_SETTINGS})
 VALUES (%(name)s, %(countries)s, %(priority)s, %(simulator)s, %(host)s, %(port)s, %(tls)s,
         %(system_id)s, %(password)s, %(bind_mode)s, %(binds)s, %(window_size)s, %(tps)s, %(source)s,
-        %(in_doubt)s, %(doubt_wait_s)s, %(refund)s, %(sender_fallback)s)
+        %(in_doubt)s, %(doubt_wait_s)s, %(refund)s, %(sender_fallback)s, %(alphabet)s)
 """  # noqa: S608 - a constant
 
 # A row without an xmax was inserted. The look at `carriers` sees the row as it was before.
@@ -142,7 +142,8 @@ SQL_UPSERT: Final = Statement(
        password = excluded.password, bind_mode = excluded.bind_mode, binds = excluded.binds,
        window_size = excluded.window_size, tps = excluded.tps, source = excluded.source,
        in_doubt = excluded.in_doubt, doubt_wait_s = excluded.doubt_wait_s, refund = excluded.refund,
-       sender_fallback = excluded.sender_fallback, changed_at = clock_timestamp(), removed_at = NULL
+       sender_fallback = excluded.sender_fallback, alphabet = excluded.alphabet,
+       changed_at = clock_timestamp(), removed_at = NULL
 RETURNING xmax = 0
        OR EXISTS (SELECT FROM carriers before
                    WHERE before.name = carriers.name AND before.removed_at IS NOT NULL)

@@ -5,7 +5,8 @@
 // and what becomes of it goes to standard output, one JSON object a line, the port that it listens on first.
 //
 // The configuration is a list of rules. Of each submit_sm the first rule that matches says what is done, over
-// DEFAULTS. A rule matches by
+// DEFAULTS. One of them may name the alphabet of data_coding 0 for all of them, as the package names it; the
+// package calls GSM-7 ASCII. A rule matches by
 //   to        the destination, in digits
 // and says
 //   answer_id, receipt_id   how the id is spelt: decimal, hex, HEX, padded, hex_padded
@@ -153,6 +154,7 @@ const server = smpp.createServer((session) => {
 const input = createInterface({ input: process.stdin });
 input.once("line", (configuration) => {
   rules = JSON.parse(configuration);
+  smpp.encodings.default = rules.find((one) => one.alphabet)?.alphabet ?? "ASCII";
   input.on("line", (words) => tell("echo", { words }));
   server.listen(0, "127.0.0.1", () => tell("listening", { port: server.address().port }));
 });
