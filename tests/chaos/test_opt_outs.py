@@ -1,30 +1,35 @@
-"""P13: nothing more goes to a recipient who opted out, on several nodes: queue, retry and doubt too."""
+"""P13: nothing more goes to a recipient who opted out, from any node: no retry and no doubt either."""
 
 import asyncio
-import random
 from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
-import msgspec
 import pytest
 
+from tests.support.chaos.two_nodes import TwoNodes, run_two_nodes
 from tests.support.delivery.engine import Engine, numbers
-from tests.support.sending.batchers import open_batchers, send_call
+from tests.support.processes.service import Caller
 from tumira.audit_log import Actor
 from tumira.delivery.smpp.connection import SmppTimeouts
-from tumira.delivery.store import queue
-from tumira.postgres.statement import Statement
+from tumira.delivery.smpp.pdu import Command
 from tumira.replies import manage
 from tumira.replies.opt_outs import OptOutSettings, OptOutSource
 from tumira.sending import batcher, large
 from tumira.sending.types import Answered, Refused
-from tumira.simulator.smsc import run_smsc
+from tumira.simulator.replies import write_reply
+from tumira.simulator.smsc import Smsc, run_smsc
 
 TEXT: Final = "Your parcel 1042 is ready at our counter."
 CODE: Final = "Your code is 493817."
 ACTOR: Final = Actor("test")
 COST: Final = Decimal("0.04")
+# Slow enough that messages wait while recipients leave.
+TPS: Final = 20
+STEP: Final = 2
+DELIVER_SM: Final = int(Command.DELIVER_SM)
 BRISK: Final = SmppTimeouts(response_s=0.5, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)
 
 
@@ -47,72 +52,92 @@ async def endings(engine: Engine) -> Counter[tuple[str, str | None, bool]]:
     return Counter((row["status"], row["failure_reason"], row["refunded"]) for row in rows)
 
 
-async def test_no_node_accepts_after_the_opt_out_however_calls_race(engine: Engine) -> None:
-    caller = await engine.open_account()
-    given = numbers(12)
-    gone: set[str] = set()
-    chance = random.Random(20261117)
+class Leaving:
+    """Recipients who reply STOP one after the other, while the workers of two nodes hand messages over."""
 
-    async def leave(number: str) -> None:
-        await asyncio.sleep(chance.random() * 0.3)
-        await opt_out(engine, caller.id, number)
-        gone.add(number)
+    def __init__(self, nodes: TwoNodes, smsc: Smsc, caller: Caller) -> None:
+        self.nodes = nodes
+        self.smsc = smsc
+        self.caller = caller
+        # When each had opted out for certain, by the clock of the database.
+        self.gone: dict[str, datetime] = {}
+        self.accepted_late = 0
 
-    async with open_batchers(engine.url, 2) as batchers:
+    async def fill(self, given: Sequence[str], each: int) -> None:
+        """Write to everybody, so that their replies are ours, and let more messages wait."""
+        await self.nodes.send(0, self.caller, given, TEXT)
+        await self.nodes.until_taken(len(given))
+        for turn in range(each):
+            await self.nodes.send(turn % 2, self.caller, given, f"{TEXT} Counter {turn}.")
 
-        async def send(place: int) -> None:
-            for _ in range(25):
-                out = frozenset(gone)
-                to = chance.sample(given, 4)
-                decision = await batchers.batchers[place % 2].ask(send_call(caller, to, TEXT))
-                assert isinstance(decision, Answered), decision
-                answer = msgspec.json.decode(decision.response)
-                refused = {one["to"] for one in answer["rejected"]}
-                assert out & set(to) <= refused
-                assert {one["code"] for one in answer["rejected"]} <= {"RECIPIENT_OPTED_OUT"}
-                accepted = 4 - len(refused)
-                assert Decimal(answer["total_cost"]) == accepted * COST
+    async def leave(self, number: str, node: int) -> None:
+        """Opt out by a reply over one of the two connections; then ask both nodes for another message."""
+        await self.nodes.until_taken(await self.nodes.taken() + STEP)
+        (body,) = write_reply(number, "Tumira", "Stop.")
+        sorted(self.smsc.lines, key=id)[node].deliver(body, DELIVER_SM)
 
-        await asyncio.gather(*(leave(number) for number in given[:9]), *(send(place) for place in range(6)))
-        decision = await batchers.batchers[1].ask(send_call(caller, given, TEXT))
-        assert isinstance(decision, Answered)
-        answer = msgspec.json.decode(decision.response)
-        assert [one["to"] for one in answer["rejected"]] == list(given[:9])
+        async def is_stored() -> bool:
+            rows = await self.nodes.engine.rows("SELECT FROM opt_outs WHERE number = $1", number)
+            return bool(rows)
+
+        await self.nodes.engine.until(is_stored, "the reply did not opt out")
+        answers = await asyncio.gather(
+            *(self.nodes.send(one, self.caller, [number], f"{TEXT} Too late.") for one in range(2))
+        )
+        self.accepted_late += sum(one["accepted"] for one in answers)
+        self.gone[number] = await self.nodes.statements_ended()
+
+    async def handed_over_late(self) -> int:
+        """Return how many messages were claimed after their recipients had left, but for one-time codes."""
+        parts = await self.nodes.engine.rows(
+            "SELECT m.recipient, p.claimed_at FROM parts p JOIN messages m ON m.id = p.message_id"
+            " JOIN batches b ON b.id = m.batch_id WHERE b.body <> $1",
+            CODE,
+        )
+        return sum(
+            part["recipient"] in self.gone and part["claimed_at"] > self.gone[part["recipient"]]
+            for part in parts
+        )
 
 
-async def hand_over_after_opt_outs(engine: Engine) -> Counter[tuple[str, str | None, bool]]:
-    """Let messages wait, opt half of their recipients out, and start two workers."""
-    caller = await engine.open_account()
-    given = numbers(40)
-    for number in given:
-        await engine.send(caller, [number], TEXT)
-    await engine.send(caller, [given[0]], CODE)
-    await opt_out(engine, caller.id, *given[:20])
-    async with run_smsc() as smsc:
-        await engine.add_carrier("one", smsc.port, binds=2)
-        engine.start_worker()
-        engine.start_worker()
+async def send_while_recipients_leave(
+    engine: Engine, count: int, *, web: str = "", worker: str = ""
+) -> tuple[int, int]:
+    """Return how many messages were accepted, and how many handed over, to recipients who had left."""
+    async with run_smsc() as smsc, run_two_nodes(engine, *filter(None, [web])) as nodes:
+        await engine.add_carrier("one", smsc.port, binds=2, tps=TPS, window=4)
+        await nodes.start_workers(*filter(None, [worker]))
+        leaving = Leaving(nodes, smsc, await engine.open_account())
+        given = numbers(2 * count)
+        await leaving.fill(given, each=3 * count)
+        for place, number in enumerate(given[:count]):
+            await leaving.leave(number, place % 2)
+        # The recipient has just asked for it.
+        await nodes.send(0, leaving.caller, [given[0]], CODE)
         await engine.until_all("delivered", "failed")
-        texts = Counter((one.to, one.text) for one in smsc.texts)
-        expected = {(number, TEXT): 1 for number in given[20:]} | {(given[0], CODE): 1}
-        assert all(texts[one] == 1 for one in expected)
-    return await endings(engine)
+        assert smsc.texts.to(given[0])[-1] == CODE
+        assert Counter(len(smsc.texts.to(one)) for one in given[count:]) == {3 * count + 1: count}
+        return leaving.accepted_late, await leaving.handed_over_late()
 
 
-async def test_what_waits_in_the_queue_fails_and_is_refunded(engine: Engine) -> None:
-    found = await hand_over_after_opt_outs(engine)
-    assert found == {("delivered", None, False): 21, ("failed", "RECIPIENT_BLOCKED", True): 20}
+@pytest.mark.parametrize("count", [4, pytest.param(10, marks=pytest.mark.long)])
+async def test_who_opts_out_at_one_node_gets_nothing_more_from_any(engine: Engine, count: int) -> None:
+    assert await send_while_recipients_leave(engine, count) == (0, 0)
+    found = await endings(engine)
+    assert set(found) == {("delivered", None, False), ("failed", "RECIPIENT_BLOCKED", True)}
 
 
 @pytest.mark.long
-async def test_without_the_check_at_the_claim_all_of_them_would_arrive(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    careless = Statement(queue.SQL_CLAIM.text.replace("opt_out.number IS NOT NULL AS", "false AS"))
-    careless.names = queue.SQL_CLAIM.names
-    assert careless.text != queue.SQL_CLAIM.text
-    monkeypatch.setattr(queue, "SQL_CLAIM", careless)
-    assert await hand_over_after_opt_outs(engine) == {("delivered", None, False): 41}
+async def test_nodes_that_forget_opt_outs_are_found_out(engine: Engine) -> None:
+    accepted, _ = await send_while_recipients_leave(engine, 4, web="accept_for_all")
+    assert accepted == 2 * 4
+
+
+@pytest.mark.long
+async def test_workers_that_forget_opt_outs_are_found_out(engine: Engine) -> None:
+    accepted, handed_over = await send_while_recipients_leave(engine, 4, worker="submit_to_all")
+    assert accepted == 0
+    assert handed_over > 0
 
 
 async def test_neither_a_retry_nor_a_resend_in_doubt_reaches_who_has_left(engine: Engine) -> None:

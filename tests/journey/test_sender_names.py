@@ -1,14 +1,9 @@
 """Messages go out under the name that their account was granted, or under the carrier's own sender (P11)."""
 
-import itertools
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Final
-from uuid import UUID
 
-import asyncpg
 import pytest
-from msgspec import structs
 
 from tests.support.carriers.bulksms import BulkSmsServer
 from tests.support.carriers.server import run_carrier
@@ -21,8 +16,7 @@ from tumira.delivery.manage_carriers import list_senders
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.routes.manage import add_route
 from tumira.delivery.smpp.connection import SmppTimeouts
-from tumira.delivery.store import queue, timeline
-from tumira.postgres.connection import Connection
+from tumira.delivery.store import timeline
 from tumira.sender_names import manage
 from tumira.sender_names.manage import NameRequest
 from tumira.sender_names.places import Place
@@ -35,10 +29,6 @@ ZW: Final = Place("ZW")
 DEFAULT: Final = "Tumira"
 LONG: Final = "Your statement is ready. " * 8
 BRISK: Final = SmppTimeouts(response_s=0.5, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)
-# Slow enough that messages wait while names come and go.
-WAITING: Final = 120
-TPS: Final = 60
-STEP: Final = 10
 
 
 async def granted(engine: Engine, caller: Caller, name: str, *places: Place) -> SenderName:
@@ -51,40 +41,6 @@ async def granted(engine: Engine, caller: Caller, name: str, *places: Place) -> 
 
 async def revoke(engine: Engine, name: SenderName, place: Place = ZW) -> None:
     await manage.revoke(engine.database, name.id, place, note="Asked by the network", actor=ADMIN)
-
-
-async def now(engine: Engine) -> datetime:
-    (row,) = await engine.rows("SELECT clock_timestamp() AS now")
-    assert isinstance(row["now"], datetime)
-    return row["now"]
-
-
-async def claims_ended(engine: Engine) -> datetime:
-    """Wait until the claims that are being made have ended; they see what was granted when they began."""
-    revoked_at = await now(engine)
-
-    async def are_over() -> bool:
-        return not await engine.rows(
-            "SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            " AND state = 'active' AND query_start <= $1",
-            revoked_at,
-        )
-
-    await engine.until(are_over, "a statement does not end")
-    return await now(engine)
-
-
-async def more_taken(engine: Engine) -> bool:
-    """Wait until some more messages are taken, or all of them; tell whether all are."""
-    (before,) = await engine.rows("SELECT count(*) FROM parts")
-
-    async def are_more() -> bool:
-        (row,) = await engine.rows("SELECT count(*) FROM parts")
-        return bool(row["count"] >= min(before["count"] + STEP, 2 * WAITING))
-
-    await engine.until(are_more, "nothing is taken")
-    (row,) = await engine.rows("SELECT count(*) FROM parts")
-    return bool(row["count"] == 2 * WAITING)
 
 
 def senders(smsc: Smsc, to: str) -> Sequence[str]:
@@ -180,77 +136,6 @@ async def test_a_carrier_over_http_gets_the_name_too(engine: Engine) -> None:
         rows = await engine.rows("SELECT sender FROM parts ORDER BY sender")
         # Whatever the provider chose is not known.
         assert [row["sender"] for row in rows] == ["Moyo Stores", None]
-
-
-async def send_while_names_come_and_go(engine: Engine) -> tuple[set[str], int]:
-    """Revoke and grant names while messages wait, with two workers and two accounts.
-
-    Return the senders that were used, and how many messages were claimed under a name that was not granted.
-    """
-    async with run_smsc() as smsc:
-        await engine.add_carrier("one", smsc.port, binds=2, tps=TPS, window=4)
-        callers = [await engine.open_account() for _ in range(2)]
-        names = [
-            await granted(engine, caller, name)
-            for caller, name in zip(callers, ("Moyo Stores", "Ncube Farm"), strict=True)
-        ]
-        for place, caller in enumerate(callers):
-            await engine.send(caller, numbers(WAITING, place * WAITING))
-        for _ in range(2):
-            engine.start_worker()
-        # When each name was revoked for certain, by the clock of the database.
-        revoked: list[tuple[str, datetime, datetime]] = []
-        for name in itertools.cycle(names):
-            await more_taken(engine)
-            await revoke(engine, name)
-            gone = await claims_ended(engine)
-            is_over = await more_taken(engine)
-            revoked.append((name.name, gone, await now(engine)))
-            if is_over:
-                break
-            await manage.grant(engine.database, name.id, ZW, note="", actor=ADMIN)
-        parts = await engine.rows(
-            "SELECT m.account_id, p.sender, p.claimed_at FROM parts p JOIN messages m ON m.id = p.message_id"
-        )
-        assert len(parts) == len(smsc.texts) == 2 * WAITING
-        used = {part["sender"] for part in parts}
-        assert {text.sender for text in smsc.texts} == used
-        own = {caller.id: name.name for caller, name in zip(callers, names, strict=True)}
-        wrong = [
-            part
-            for part in parts
-            if part["sender"] not in {DEFAULT, own[part["account_id"]]}
-            or any(
-                part["sender"] == name and gone < part["claimed_at"] < back for name, gone, back in revoked
-            )
-        ]
-        return used, len(wrong)
-
-
-async def test_no_text_goes_out_under_a_name_that_is_not_granted_to_its_account(engine: Engine) -> None:
-    used, wrong = await send_while_names_come_and_go(engine)
-    assert used == {DEFAULT, "Moyo Stores", "Ncube Farm"}, "it shows nothing unless all of them were used"
-    assert wrong == 0
-
-
-@pytest.mark.long
-async def test_a_worker_that_remembers_names_uses_revoked_ones(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The twin without the look at every claim."""
-    remembered: dict[UUID, str | None] = {}
-    read = queue._started
-
-    async def remember(
-        connection: Connection, taken: Sequence[asyncpg.Record]
-    ) -> Sequence[queue.ClaimedMessage]:
-        claimed = await read(connection, taken)
-        for one in claimed:
-            remembered.setdefault(one.account_id, one.sender_name)
-        return [structs.replace(one, sender_name=remembered[one.account_id]) for one in claimed]
-
-    monkeypatch.setattr(queue, "_started", remember)
-    assert (await send_while_names_come_and_go(engine))[1] > 0
 
 
 async def test_a_message_in_doubt_is_sent_again_under_what_is_granted_then(engine: Engine) -> None:

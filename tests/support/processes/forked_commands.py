@@ -94,11 +94,13 @@ def start_forked(
     environment: Mapping[str, str],
     cwd: str,
     handles: tuple[int, int, int],
+    changes: Sequence[str] = (),
 ) -> ForkedProcess:
     order = {
         "arguments": [os.fsdecode(one) for one in arguments],
         "environment": dict(environment),
         "cwd": cwd,
+        "changes": list(changes),
     }
     body = json.dumps(order).encode("ascii")
     _, place = _forker()
@@ -110,12 +112,18 @@ def start_forked(
     return ForkedProcess(line)
 
 
-def start_part(name: str, environment: Mapping[str, str], output: int | None = None) -> ForkedProcess:
-    """Start a part of a node, which writes where we write, or to this handle."""
+def start_part(
+    name: str, environment: Mapping[str, str], output: int | None = None, changes: Sequence[str] = ()
+) -> ForkedProcess:
+    """Start a part of a node, which writes where we write, or to this handle.
+
+    `changes` are functions of `tests.support.processes.changes` that it calls first.
+    """
     handle = os.open(os.devnull, os.O_RDONLY)
     try:
         out, err = (1, 2) if output is None else (output, output)
-        return start_forked([name, "--quiet"], {**os.environ, **environment}, str(ROOT), (handle, out, err))
+        variables = {**os.environ, **environment}
+        return start_forked([name, "--quiet"], variables, str(ROOT), (handle, out, err), changes)
     finally:
         os.close(handle)
 
@@ -195,6 +203,8 @@ def _become(order: Mapping[str, Any], handles: Sequence[int]) -> None:
     sys.argv = ["tumira", *order["arguments"]]
     code: object = 1
     try:
+        for name in order["changes"]:
+            getattr(import_module("tests.support.processes.changes"), name)()
         import_module("tumira.cli").main()
         code = 0
     except SystemExit as end:

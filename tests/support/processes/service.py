@@ -192,8 +192,8 @@ async def new_account(database: Database, balance: str = "0", rate: int = 600) -
 
 
 @contextmanager
-def run_web(url: str, **environment: str) -> Iterator[Service]:
-    """Run `tumira web` on a database."""
+def run_web(url: str, *, changes: Sequence[str] = (), **environment: str) -> Iterator[Service]:
+    """Run `tumira web` on a database; `changes` are functions of `changes.py` that it calls first."""
     port = free_port()
     process = start_part(
         "web",
@@ -203,6 +203,7 @@ def run_web(url: str, **environment: str) -> Iterator[Service]:
             "TUMIRA_LOG_LEVEL": "error",
             **environment,
         },
+        changes=changes,
     )
     try:
         base = f"http://127.0.0.1:{port}"
