@@ -2,21 +2,18 @@
 
 import csv
 import io
-import json
 from collections.abc import Iterator
-from itertools import count
 from typing import Final
 
-import httpx
 import pytest
 from playwright.sync_api import FilePayload, expect
 
 from tests.support.browser import Opener, bring_session
+from tests.support.browser_node import credit, run_node
 from tests.support.hand import Hand, Way, ways
-from tests.support.identity.people import SESSION, code_in, filled
+from tests.support.identity.people import Person, sign_up
 from tests.support.postgres.embedded import wait_for
-from tests.support.processes.programs import Node, new_home, running, tumira
-from tests.support.processes.service import NO_TLS
+from tests.support.processes.service import Service
 
 TEXT: Final = "Your parcel is at the desk."
 # The simulator's number that is not in use, and the one that it refuses at once.
@@ -26,41 +23,18 @@ GOOD: Final = "+263771208001"
 LATE_MS: Final = 30_000
 STEPS: Final = 5
 
-_phones: Final = count(7000)
-
 
 @pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    with new_home() as home, running(home) as one:
+def node(server_url: str) -> Iterator[Service]:
+    with run_node(server_url) as one:
         yield one
 
 
-def sign_up(node: Node) -> httpx.Client:
-    """Open an account with a balance; return its browser."""
-    phone = f"+26377120{next(_phones)}"
-    browser = httpx.Client(
-        base_url=node.base,
-        headers={"Sec-Fetch-Site": "same-origin"},
-        trust_env=False,
-        verify=NO_TLS,
-        timeout=40,
-        limits=httpx.Limits(max_keepalive_connections=0),
-    )
-    browser.post("/dashboard/sign-up", data=filled(phone))
-    texts: list[str] = []
-
-    def has_come() -> bool:
-        texts[:] = [
-            one["text"] for one in browser.get("/simulator/messages.json", params={"to": phone}).json()
-        ]
-        return bool(texts)
-
-    wait_for(has_come)
-    browser.post("/dashboard/verify", data={"code": code_in(texts[0])})
-    accounts = json.loads(tumira("account", "list", "--json", **node.settings).stdout)
-    account_id = next(one["account_id"] for one in accounts if one["phone"] == phone)
-    assert not tumira("account", "credit", account_id, "5", "--note", "Cash", **node.settings).returncode
-    return browser
+def new_shop(node: Service) -> Person:
+    """Open an account with a balance."""
+    person = sign_up(node)
+    credit(node, person.phone, "5")
+    return person
 
 
 def until(hand: Hand, text: str, *, reloads_itself: bool = False) -> None:
@@ -70,16 +44,18 @@ def until(hand: Hand, text: str, *, reloads_itself: bool = False) -> None:
     expect(hand.main).to_contain_text(text, timeout=LATE_MS)
 
 
-def enter(node: Node, open_page: Opener, way: Way, customer: httpx.Client) -> Hand:
+def enter(node: Service, open_page: Opener, way: Way) -> Hand:
     hand = Hand.open(open_page, node.base, way)
-    bring_session(hand.page, node.base, customer.cookies[SESSION])
+    bring_session(hand.page, node.base, new_shop(node).session)
     hand.page.goto("/dashboard")
     return hand
 
 
 @ways("phone by mouse")
-def test_results_come_in_and_the_failed_ones_are_sent_again(node: Node, open_page: Opener, way: Way) -> None:
-    hand = enter(node, open_page, way, sign_up(node))
+def test_results_come_in_and_the_failed_ones_are_sent_again(
+    node: Service, open_page: Opener, way: Way
+) -> None:
+    hand = enter(node, open_page, way)
     page = hand.page
     # The overview leads: what to do first, to the top-up, and to the first message.
     steps = page.get_by_role("region", name="First steps")
@@ -130,8 +106,8 @@ def test_results_come_in_and_the_failed_ones_are_sent_again(node: Node, open_pag
 
 
 @ways()
-def test_a_file_is_one_entry_with_one_result(node: Node, open_page: Opener, way: Way) -> None:
-    hand = enter(node, open_page, way, sign_up(node))
+def test_a_file_is_one_entry_with_one_result(node: Service, open_page: Opener, way: Way) -> None:
+    hand = enter(node, open_page, way)
     page = hand.page
     hand.go_to("Upload")
     sheet = f"to,name\n{GOOD},Anna\n{UNKNOWN},Ben\n12,Cara"

@@ -1,15 +1,20 @@
 """Journeys through the settings: every form, the second factor, and closing the account."""
 
 from base64 import b32decode
+from decimal import Decimal
 from typing import Final
 
 from playwright.sync_api import expect
 
 from tests.support.browser import Opener, bring_session
+from tests.support.full_service import account_of
 from tests.support.hand import Hand, Way, ways
 from tests.support.identity.people import PASSWORD, Person, new_browser, sign_in, sign_up
 from tests.support.processes.service import Service
-from tumira.identity import totp
+from tumira.accounts.api_keys import Scope
+from tumira.accounts.passcode_limits import PasscodeLimits
+from tumira.identity import manage_accounts, totp
+from tumira.identity.manage_keys import create_key
 
 NEW: Final = "another good password"
 
@@ -60,6 +65,61 @@ def test_the_second_factor_is_set_up_and_asked_for(service: Service, open_page: 
     hand.expect_heading("Overview")
     hand.go_to("Settings")
     expect(page.get_by_text("9 recovery codes left")).to_be_visible()
+
+
+@ways("phone by keyboard")
+def test_lifetimes_and_the_passcode_guard_are_set(service: Service, open_page: Opener, way: Way) -> None:
+    person = sign_up(service)
+    # Accounts of tests have none, because they may send many codes to a number.
+    service.run(manage_accounts.set_passcode_limits, account_of(service, person), lambda _: PasscodeLimits())
+    hand = visit(service, open_page, way, person)
+    page = hand.page
+    hand.fill("Passcodes (minutes)", "90")
+    hand.button("Save lifetimes")
+    hand.expect_refused("Passcodes (minutes)")
+    hand.fill("Passcodes (minutes)", "5")
+    hand.fill("Other messages (hours)", "12")
+    hand.button("Save lifetimes")
+    hand.expect_told("Lifetimes saved.")
+    expect(hand.field("Passcodes (minutes)")).to_have_value("5")
+    hand.inspect("settings-lifetimes")
+
+    hand.link("Limits and what was stopped")
+    hand.expect_heading("Passcode guard")
+    hand.fill("To one number in 10 minutes", "none")
+    hand.button("Save limits")
+    hand.expect_refused("To one number in 10 minutes")
+    hand.fill("To one number in 10 minutes", "1")
+    hand.fill("To neighbouring numbers in 10 minutes", "2")
+    hand.button("Save limits")
+    hand.expect_told("Passcode limits saved.")
+    send_passcodes(service, person)
+    page.goto("/dashboard/settings/passcodes")
+    expect(page.get_by_role("region", name="What was stopped").get_by_role("row")).to_have_count(3)
+    hand.inspect("settings-passcodes-stopped")
+    hand.button("Let through +26377120")
+    hand.expect_told("no longer stopped")
+    hand.button("Guard again +26377120")
+    hand.expect_told("guarded again")
+    hand.submit("One of the numbers", "+27 82 123 0001")
+    hand.expect_told("no longer stopped")
+    hand.inspect("settings-passcodes")
+
+
+def send_passcodes(service: Service, person: Person) -> None:
+    """Have a number stopped, and then its range."""
+    account_id = account_of(service, person)
+    service.run(manage_accounts.credit, account_id, Decimal(5), note="Cash", actor="cli:root")
+    _, key = service.run(create_key, account_id, "shop", tuple(Scope))
+    rejected = []
+    for last in (1, 1, 2, 3, 4):
+        to = f"+26377120000{last}"
+        answer = service.call(
+            key, "POST", "/messages", json={"channel": "sms", "to": to, "body": "Your code is 493817."}
+        )
+        assert answer.status_code == 202, answer.text
+        rejected += [one["code"] for one in answer.json()["rejected"]]
+    assert set(rejected) == {"RECIPIENT_LIMIT"}
 
 
 @ways("desk without scripts")

@@ -65,7 +65,7 @@ def test_a_program_replies_and_the_worker_stores_it(node: Node) -> None:
 def test_the_form_of_the_page_leads_back_to_it(node: Node) -> None:
     fields = {"from": NUMBER, "to": "Tumira", "text": "Yes"}
     wait_for(lambda: post(node, data=fields).status_code == 303)
-    assert post(node, data=fields).headers["location"] == "/simulator"
+    assert post(node, data=fields).headers["location"] == "/simulator?sent=1"
 
 
 def test_what_is_no_reply_or_comes_from_elsewhere_is_refused(node: Node) -> None:

@@ -133,12 +133,15 @@ class Hand:
 
     def select(self, label: str | Locator, option: str) -> None:
         target = self.field(label) if isinstance(label, str) else label
-        if self.way.keyboard:
-            self.reach(target)
-            self.page.keyboard.type(option)
-            expect(target.locator("option:checked")).to_have_text(option)
-        else:
+        if not self.way.keyboard:
             target.select_option(option)
+            return
+        self.reach(target)
+        chosen = target.locator("option:checked")
+        # A letter that is typed leads to the next option that begins with it.
+        if chosen.inner_text() != option:
+            self.page.keyboard.type(option)
+        expect(chosen).to_have_text(option)
 
     def tick(self, target: Locator, *, checked: bool = True) -> None:
         if not self.way.keyboard:

@@ -125,9 +125,10 @@ class SimulatorPages:
         headers = {**_HEADERS, "ETag": tag, "Content-Security-Policy": _POLICY}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
-        return HTMLResponse(await self._read(self._render), headers=headers)
+        render = partial(self._render, is_sent="sent" in request.query_params)
+        return HTMLResponse(await self._read(render), headers=headers)
 
-    def _render(self, directory: Path) -> str:
+    def _render(self, directory: Path, *, is_sent: bool) -> str:
         return self._template.render(
             handsets=by_handset(handsets.list_latest(directory)),
             outcomes=OUTCOMES,
@@ -136,6 +137,7 @@ class SimulatorPages:
             messages_path=MESSAGES_PATH,
             replies_path=REPLIES_PATH,
             reply_max=TEXT_MAX,
+            is_sent=is_sent,
             stylesheet_path=STYLESHEET_PATH,
             script_path=SCRIPT_PATH,
         )
@@ -170,7 +172,7 @@ class SimulatorPages:
             parts = await send_reply(self._port, _number(asked.from_, "from"), asked.to, asked.text)
         except OperatorError as error:
             raise HTTPException(503, str(error).removesuffix(".")) from error
-        return JSONResponse({"parts": parts}, status_code=202) if is_json else redirect(PAGE_PATH)
+        return JSONResponse({"parts": parts}, status_code=202) if is_json else redirect(PAGE_PATH + "?sent=1")
 
     async def _read(self, read: Callable[[Path], Result]) -> Result:
         """Read files in a thread, while the event loop answers the API."""
