@@ -1,4 +1,4 @@
-"""A customer asks for a sender name, an operator decides, and the customer sees what became of it."""
+"""A customer asks for a sender name, an operator decides, and the customer sees the decision."""
 
 from typing import Final
 

@@ -103,7 +103,7 @@ class Leaving:
 async def send_while_recipients_leave(
     engine: Engine, count: int, *, web: str = "", worker: str = ""
 ) -> tuple[int, int]:
-    """Return how many messages were accepted, and how many handed over, to recipients who had left."""
+    """Return how many messages were accepted, and how many submitted, to recipients who had left."""
     async with run_smsc() as smsc, run_two_nodes(engine, *filter(None, [web])) as nodes:
         await engine.add_carrier("one", smsc.port, binds=2, tps=TPS, window=4)
         await nodes.start_workers(*filter(None, [worker]))

@@ -41,7 +41,7 @@ def hurry() -> None:
 
 
 def short_lifetime(_: Lifetimes, *, is_passcode: bool) -> timedelta:
-    """Return a lifetime in which passcodes are worth handing over for a moment only."""
+    """Return a lifetime in which passcodes may be submitted for a moment only."""
     return HAND_OVER_MIN + USABLE if is_passcode else timedelta(hours=24)
 
 
@@ -53,7 +53,7 @@ def shorten_passcodes() -> None:
 
 
 def submit_expired() -> None:
-    """Hand over, try again and send again whatever the lifetime."""
+    """Submit, retry and resend whatever the lifetime."""
 
     def always(_expires_at: datetime, _now: datetime) -> int:
         return 60
@@ -83,7 +83,7 @@ def remember_names() -> None:
 
 
 def submit_to_all() -> None:
-    """Hand over what waits, also to those who have opted out since it was accepted."""
+    """Submit waiting messages also to those who have opted out since."""
     careless = Statement(queue.SQL_CLAIM.text.replace("opt_out.number IS NOT NULL AS", "false AS"))
     careless.names = queue.SQL_CLAIM.names
     assert careless.text != queue.SQL_CLAIM.text
