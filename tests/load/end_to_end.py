@@ -18,7 +18,8 @@ from tests.load.peers import CarrierPeer, Peer
 from tests.support.processes.service import Caller, Service
 
 PATH: Final = "/api/v1/messages"
-BODY: Final = "Your code is 493817. Do not share it with anyone, ever."
+# No passcode: the guard against pumping would stop so many to one number.
+BODY: Final = "Your parcel 493817 is ready. Our office closes at 17:00."
 RECIPIENTS: Final = 1000
 NUMBERS: Final = [f"+2637712{number:05}" for number in range(RECIPIENTS)]
 WAIT_S: Final = 300.0
