@@ -115,6 +115,8 @@ told AS (
 )"""
 
 RECORD: Final = f"{_RESERVE}, {_TELL}"
+# The condition of another clause that locks something after the counters.
+AFTER_COUNTERS: Final = "(SELECT count(*) FROM reserved) > 0"
 SQL_RECORD: Final = Statement(f"WITH {RECORD} SELECT 0")
 
 

@@ -47,9 +47,10 @@ from tests.support.postgres.databases import clone, execute, run_server
 from tests.support.processes.service import Caller, Service, run_web
 from tumira.accounts import store as accounts
 from tumira.core.ids import BatchId, message_ids, new_id
+from tumira.pricing.legs import split_by_network
 from tumira.pricing.quote import Leg, Quote, ValidRequest
 from tumira.sending import insert
-from tumira.sending.insert import Debit, NewBatch, split_by_network
+from tumira.sending.insert import Debit, NewBatch
 
 ROUNDS: Final = 3
 FLUSHES: Final = 200
@@ -74,14 +75,14 @@ async def _bare(url: str, caller: Caller, calls: int) -> float:
                     NewBatch(
                         batch_id,
                         caller.id,
-                        now := datetime.now(UTC),
+                        datetime.now(UTC),
                         wanted,
                         quote,
                         1,
                         ids,
                         turns,
                         *split,
-                        now + DAY,
+                        DAY,
                     ),
                 )
                 account = await accounts.lock(connection, caller.id)

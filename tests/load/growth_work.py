@@ -26,11 +26,12 @@ from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.delivery.store.settlement import NewPart
 from tumira.operations.maintenance import MAINTENANCE_TASKS, MaintenanceTask
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
+from tumira.pricing.legs import split_by_network
 from tumira.pricing.quote import Leg, Quote, ValidRequest
 from tumira.sending import batches, insert
 from tumira.sending import search as search_batches
 from tumira.sending.batcher import Batcher
-from tumira.sending.insert import Debit, NewBatch, split_by_network
+from tumira.sending.insert import Debit, NewBatch
 from tumira.sending.search import BatchFilter, Search
 from tumira.sending.types import Answered
 
@@ -135,14 +136,14 @@ async def accept_many(side: Side) -> Measured:
             new = NewBatch(
                 batch_id,
                 caller.id,
-                now := datetime.now(UTC),
+                datetime.now(UTC),
                 ValidRequest("sms", to, BODY, None, dry_run=False),
                 quote,
                 1,
                 message_ids(batch_id, RECIPIENTS),
                 range(turn * RECIPIENTS * 1000, (turn + 1) * RECIPIENTS * 1000, 1000),
                 *split_by_network(quote, None, {}),
-                now + timedelta(days=1),
+                timedelta(days=1),
             )
             async with connection.transaction():
                 await insert.insert_batch(connection, new)

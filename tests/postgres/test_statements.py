@@ -22,8 +22,9 @@ from tumira import events
 from tumira.accounts import ledger, ledger_proofs
 from tumira.core.days import LOCAL_TIME
 from tumira.core.ids import AccountId, BatchId, first_id, message_bounds
-from tumira.delivery.store import queue, receipts, references, settlement
+from tumira.delivery.store import margins, queue, receipts, references, settlement
 from tumira.delivery.store import waiting as places
+from tumira.delivery.store.margins import MarginRow
 from tumira.delivery.store.queue import batch_high, batch_low
 from tumira.delivery.store.settlement import NewPart
 from tumira.events import NewEvent
@@ -136,7 +137,8 @@ CHARGES: Final = {
     "call_times": "{" + ",".join(['"{}"'] * 64) + "}",
     "call_counts": "{" + ",".join(['"{}"'] * 64) + "}",
     "last_counts": f"{{{','.join(['NULL'] * 64)}}}",
-    "spent_on": f"{{{','.join(['NULL'] * 64)}}}",
+    "charge_days": "{}",
+    "days": "{2026-11-16}",
     "spent_today": f"{{{','.join(['0'] * 64)}}}",
     "unbilled_today": f"{{{','.join(['0'] * 64)}}}",
 }
@@ -222,8 +224,9 @@ def written(ids: Sequence[UUID]) -> Values:
     times = [1] * count
     return bounds_of(ids) | {
         "times": [datetime.now(UTC)],
-        "olds": ["queued"] * count,
-        "statuses": ["delivered"] * count,
+        "change_kinds": [],
+        "olds": ["queued"],
+        "statuses": ["delivered"],
         "sent_ats": times,
         "delivered_ats": times,
         "refunded_ats": [None] * count,
@@ -234,9 +237,11 @@ def written(ids: Sequence[UUID]) -> Values:
         "currencies": [],
         "costs_usd": [],
         "part_message_id": ids,
-        "part_number": [2] * count,
-        "part_attempt": [0] * count,
-        "part_carrier_id": [1] * count,
+        "part_kinds": [],
+        "numbers": [2],
+        "attempts": [0],
+        "carrier_ids": [1],
+        "senders": ["Tumira"],
         "part_carrier_ref": ["1"] * count,
         "part_carrier_key": ["1"] * count,
         "part_claimed_at": times,
@@ -252,6 +257,7 @@ def written(ids: Sequence[UUID]) -> Values:
         "batch_id": ids,
         "batch_settled": [1] * count,
         "batch_refunded": [0] * count,
+        **margins.parameters([MarginRow(date(2026, 11, 16), 1, "ZW", "econet", AccountId(OWNER), count)]),
     }
 
 
@@ -290,6 +296,7 @@ ENGINE: Final[dict[str, tuple[Statement, Callable[[Sequence[UUID]], Values], set
     "hold": (settlement.SQL_LOCK, bounds_of, {"messages"}),
     "hold batches": (settlement.SQL_LOCK_BATCHES, bounds_of, {"batches"}),
     "record": (settlement.SQL_RECORD, written, {"messages"}),
+    "record and add": (settlement.SQL_RECORD_AND_ADD, written, {"messages"}),
     "settle": (settlement.SQL_SETTLE, written, {"messages", "parts", "batches"}),
     "record and settle": (settlement.SQL_RECORD_AND_SETTLE, written, {"messages", "parts", "batches"}),
     "match": (receipts.SQL_FIND_SEGMENTS, matched, {"messages", "parts"}),

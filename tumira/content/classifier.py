@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from tumira.content.evidence import Scale, Sentence, Span
 from tumira.content.normalise import Normalised, normalise
+from tumira.content.passcodes import is_passcode
 from tumira.content.phrases import find_phrases
 from tumira.content.service_forms import has_service_form
 from tumira.content.tokens import EDGES, places
@@ -55,7 +56,7 @@ def classify(text: str) -> Verdict:
     """Classify a text; texts that differ only in digits are classified once."""
     found = _classify_form(_FIGURES.sub(_zeros, text))
     if not found.reasons:
-        return Verdict(found.label, found.score, found.category, [], [])
+        return Verdict(found.label, found.score, found.category, [], [], found.is_passcode)
     return Verdict(
         found.label,
         found.score,
@@ -65,6 +66,7 @@ def classify(text: str) -> Verdict:
             for category, (start, end), weight in found.reasons
         ],
         [text[start:end] for start, end in found.drop],
+        found.is_passcode,
     )
 
 
@@ -90,6 +92,7 @@ class Classification(Struct, frozen=True):
     category: Category | None = None
     reasons: Sequence[tuple[Category, Span, float]] = ()
     drop: Sequence[Span] = ()
+    is_passcode: bool = False
 
 
 class Classifier:
@@ -105,7 +108,7 @@ class Classifier:
         above = self._above(scale, normalised.text, sentences)
         score = _logistic(scale.table.slope * above)
         if score < 1 / 2:
-            return Classification(Label.TRANSACTIONAL, score)
+            return Classification(Label.TRANSACTIONAL, score, is_passcode=is_passcode(text))
         reasons = [
             (category, _original(normalised, (start, end)), PHRASE_EVIDENCE[category])
             for category, start, end in found
@@ -120,6 +123,7 @@ class Classifier:
             found[0][0] if found else Category.MARKETING,
             sorted(reasons, key=lambda reason: -reason[2])[:REASONS_MAX],
             [_original(normalised, span) for span in self._adverts(scale, normalised.text, sentences)],
+            is_passcode(text),
         )
 
     def evidence(self, text: str) -> float:

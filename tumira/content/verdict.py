@@ -46,6 +46,8 @@ class Verdict(Struct, frozen=True):
     reasons: Sequence[Reason]
     # The sentences without which the text could be sent; empty when nothing would be left.
     drop: Sequence[str]
+    # It carries a code that its reader uses at once.
+    is_passcode: bool = False
 
     @property
     def near_the_line(self) -> bool:

@@ -252,6 +252,7 @@ class Sender:
                     bulk_slots -= 1
                     bulk_allowed -= 1
         if sent:
+            self._counts.submitted.inc(sent)
             if self._quiet_since is None or self.link.outstanding <= sent:
                 self._quiet_since = now
             self._throttle.spend(now, sent)
@@ -286,7 +287,6 @@ class Sender:
             line.popleft()
             submission.in_line = False
         self.link.submit((submission, number, at, now), submission, number, left_s)
-        self._counts.submitted.inc()
         return True
 
     def _pump_later(self, wait_s: float) -> None:

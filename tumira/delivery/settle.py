@@ -7,7 +7,7 @@ event and counted to the day on which it was accepted. `settle_rules` decides wh
 
 import itertools
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Final
 from uuid import UUID
@@ -36,8 +36,9 @@ from tumira.delivery.settle_rules import (
     refund_notice,
 )
 from tumira.delivery.store import latency as latencies
-from tumira.delivery.store import settlement
+from tumira.delivery.store import margins, refunds, settlement
 from tumira.delivery.store import waiting as places
+from tumira.delivery.store.margins import MarginRow
 from tumira.delivery.store.settlement import BatchChange, ClosedBatch, LockedMessage, NewPart
 from tumira.delivery.store.waiting import QueuePlace
 from tumira.events import NewEvent
@@ -147,30 +148,40 @@ async def _count(connection: Connection, decided: Consequences) -> None:
 async def _write(connection: Connection, decided: Consequences, *, are_locked: bool) -> None:
     """Write the decisions; locks are taken in the order of the statements.
 
-    That is: batches, accounts, event counters, daily totals, notices, margins.
+    That is: batches, accounts, event counters, daily totals, notices, margins. The margins are added with the
+    last statement that locks anything else.
 
     Accounts come as late as that allows, because an account's calls wait while its row is locked.
     """
     changes = _batch_changes(decided)
     if are_locked and changes:
         await settlement.lock_batches(connection, [one.id for one in changes])
+    if decided.parts and not (changes or decided.events or decided.reports or decided.doubled):
+        # Answers of which no customer is told, as most are.
+        await _write_messages(connection, decided, changes, _margins(decided, decided.parts.values()))
+        return
     batches, parts = await _write_messages(connection, decided, changes)
     if decided.refunds:
-        await settlement.lock_accounts(connection, sorted({one.account_id for one in decided.refunds}))
-        await settlement.refund(connection, decided.refunds)
+        await refunds.lock_accounts(connection, sorted({one.account_id for one in decided.refunds}))
+        await refunds.refund(connection, decided.refunds)
     new = decided.events
     new.extend(
         NewEvent(batch.account_id, "batch.completed", None, batch.id)
         for batch, change in batches
         if is_completed_by(batch, change)
     )
-    await settlement.tell(connection, new, decided.now, decided.ended)
     notices = [notice for notice in itertools.starmap(refund_notice, batches) if notice is not None]
+    totals = _margins(decided, parts)
+    with_events = totals if new and not notices else ()
+    await settlement.tell(connection, new, decided.now, decided.ended, with_events)
     if notices:
         await notify_owners(connection, NoticeKind.REFUND, notices, decided.now)
-    if parts or decided.sales:
-        rows = margin.add_up(parts, decided.messages, decided.sales)
-        await margin.add(connection, decided.now, rows)
+    if totals and not with_events:
+        await margins.add(connection, totals)
+
+
+def _margins(decided: Consequences, parts: Iterable[NewPart]) -> Sequence[MarginRow]:
+    return margin.add_up(parts, decided.messages, decided.sales, decided.now)
 
 
 def _batch_changes(decided: Consequences) -> Sequence[BatchChange]:
@@ -184,9 +195,12 @@ def _batch_changes(decided: Consequences) -> Sequence[BatchChange]:
 
 
 async def _write_messages(
-    connection: Connection, decided: Consequences, batches: Sequence[BatchChange]
+    connection: Connection,
+    decided: Consequences,
+    batches: Sequence[BatchChange],
+    totals: Sequence[MarginRow] = (),
 ) -> tuple[Sequence[tuple[ClosedBatch, BatchChange]], Sequence[NewPart]]:
-    """Write messages, segments, batches and places; return the batches and the new segments."""
+    """Write messages, segments, batches, places and margins; return the batches and the new segments."""
     if decided.elsewhere:
         await _leave(connection, decided.elsewhere, decided.places)
     written = await settlement.write(
@@ -196,6 +210,7 @@ async def _write_messages(
         decided.parts.values(),
         decided.reports.values(),
         batches,
+        totals,
     )
     if written.moved < len(decided.changed):
         raise ChangedMeanwhileError

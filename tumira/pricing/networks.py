@@ -87,7 +87,7 @@ _BY_PREFIX: Final[Mapping[str, str]] = {
     _CALLING_CODES[one.country] + digits: one.key for one in NETWORKS for digits in _prefixes(one.prefixes)
 }
 # Nearly all numbers are known from this many characters, `+` and calling code included.
-_START: Final = 7
+START: Final = 7
 _LONGEST: Final = max(map(len, _BY_PREFIX))
 _STARTS_CACHED: Final = 16_384
 _DIGITS_MAX: Final = 15
@@ -95,7 +95,7 @@ _DIGITS_MAX: Final = 15
 
 def find_network(number: str) -> str:
     """Return the network to which a number was issued, by its key, or `other`."""
-    return _find(number[:_START]) or _search(number[:_LONGEST]) or OTHER
+    return _find(number[:START]) or _search(number[:_LONGEST]) or OTHER
 
 
 def _search(start: str) -> str | None:
@@ -107,6 +107,11 @@ def _search(start: str) -> str | None:
 
 
 _find: Final = lru_cache(_STARTS_CACHED)(_search)
+
+
+def knows_start(start: str) -> bool:
+    """Tell whether all numbers that begin with these `START` characters were issued to one network."""
+    return _find(start) is not None
 
 
 def list_networks(country: str) -> Sequence[str]:
@@ -150,7 +155,7 @@ def read_code(code: str) -> MobileNetwork | None:
 
 def queue_of(country: str, network: str, routed: Collection[str]) -> str:
     """Return the queue of a network: `ZW-econet` if it is among the routed ones, else `ZW`."""
-    queue = f"{country}-{network}"
+    queue = f"{country}-{network}" if routed else country
     return queue if queue in routed else country
 
 

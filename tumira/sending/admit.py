@@ -13,7 +13,7 @@ from tumira.pricing.destinations import RECIPIENTS_MAX, Tariff
 from tumira.pricing.store import get_tariff
 from tumira.replies import opt_outs
 from tumira.sending import lookups
-from tumira.sending.code_guard import RangeKey, carries_passcode, range_of
+from tumira.sending.code_guard import RangeKey, range_of
 from tumira.sending.decide import Decider
 from tumira.sending.lookups import CallFacts, GroupFacts
 from tumira.sending.types import Call, Decision, Render, Send
@@ -80,7 +80,7 @@ def _ranges(group: Sequence[Call]) -> Collection[RangeKey]:
     return {
         (call.account_id, range_of(number.strip()))
         for call in group
-        if isinstance(call.send, Send) and carries_passcode(call.send.request)
+        if isinstance(call.send, Send) and call.send.is_passcode
         for number in call.send.request.to
     }
 

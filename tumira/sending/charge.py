@@ -7,11 +7,12 @@ from typing import Final
 from tumira.accounts.store import LockedAccount
 from tumira.core.ids import AccountId, BatchId, message_ids, new_id
 from tumira.postgres.connection import Connection
+from tumira.pricing.legs import split_by_network
 from tumira.pricing.quote import Quote, ValidRequest, unbilled_octets
 from tumira.sending import code_guard, fairness, insert
 from tumira.sending.code_guard import GuardDecision, RangeCodes, RangeKey
 from tumira.sending.code_stops import NewStop, new_stop, tell_stops
-from tumira.sending.insert import Debit, Flow, NewBatch, split_by_network
+from tumira.sending.insert import Debit, Flow, NewBatch
 from tumira.sending.limits import spend
 from tumira.sending.lookups import GroupFacts
 from tumira.sending.low_balance import tell_low_balances
@@ -61,7 +62,7 @@ class Charges:
         leg_segments: Sequence[int] | None = None,
         near_line: bool = False,
     ) -> NewBatch:
-        """Give a send its ids, its end, and the turns of its messages.
+        """Give a send its ids, its lifetime, and the turns of its messages.
 
         `texts` are for messages with their own text.
         """
@@ -86,7 +87,7 @@ class Charges:
             turns=turns[0] if len(turns) == 1 else _merge(turns, leg_of),
             legs=legs,
             leg_of=leg_of,
-            expires_at=self._facts.now + account.lifetimes.of(is_passcode=is_passcode),
+            lifetime=account.lifetimes.of(is_passcode=is_passcode),
             texts=texts,
             near_line=near_line,
         )

@@ -13,6 +13,7 @@ range keeps its codes of a day, at most `KEPT_MAX` of them and those of the last
 limit is exact for accounts that send fewer codes a day than that to a range.
 """
 
+import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
@@ -23,6 +24,7 @@ from msgspec import Struct
 
 from tumira.accounts.passcode_limits import EffectiveLimits
 from tumira.content.passcodes import is_passcode
+from tumira.content.verdict import Verdict
 from tumira.core.errors import RecipientCode
 from tumira.core.ids import AccountId
 from tumira.pricing.quote import ValidRequest
@@ -34,6 +36,8 @@ STOP_S: Final = 12 * 3600
 KEPT_MAX: Final = 256
 CODE_OCTETS: Final = 6
 
+# One code: its second and its digits.
+_FIRST: Final = struct.Struct("=IH")
 _SECOND_US: Final = 1_000_000
 _LAST_DIGITS: Final = 4
 
@@ -72,9 +76,14 @@ class GuardDecision(Struct, frozen=True):
 NOTHING_STOPPED: Final = GuardDecision({}, {})
 
 
-def carries_passcode(request: ValidRequest) -> bool:
-    """Tell whether a send is a passcode: a text to more than a few numbers is none, whatever it says."""
-    return len(request.to) <= SMALL_MAX and is_passcode(request.body)
+def carries_passcode(request: ValidRequest, verdict: Verdict | None = None) -> bool:
+    """Tell whether a send is a passcode: a text to more than a few numbers is none, whatever it says.
+
+    `verdict` is that on its text, if it is classified already.
+    """
+    if len(request.to) > SMALL_MAX:
+        return False
+    return is_passcode(request.body) if verdict is None else verdict.is_passcode
 
 
 def range_of(number: str) -> str:
@@ -112,6 +121,9 @@ def decide(
 def _add(codes: bytes, last_digits: int, limits: EffectiveLimits, now_us: int) -> bytes | StopKind:
     """Return the codes of a range with one more, or the limit that it would exceed."""
     now_s = now_us // _SECOND_US
+    if not codes:
+        # The first to its range, as most are.
+        return _FIRST.pack(now_s + 1, last_digits)
     count = len(codes) // CODE_OCTETS
     seconds, numbers = array("I", codes[: 4 * count]), array("H", codes[4 * count :])
     if count and seconds[-1] > now_s + 1:

@@ -26,7 +26,7 @@ from tumira.pricing.quote import Quote, ValidRequest, quote, unbilled_octets
 from tumira.replies.opt_outs import OptedOut
 from tumira.sending import fairness
 from tumira.sending.charge import Charges
-from tumira.sending.code_guard import NOTHING_STOPPED, carries_passcode
+from tumira.sending.code_guard import NOTHING_STOPPED
 from tumira.sending.limits import over_balance, over_limit, over_unbilled_limit
 from tumira.sending.lookups import CallFacts, GroupFacts
 from tumira.sending.types import (
@@ -107,12 +107,11 @@ class Decider:
                 return replay(quota, send.idempotency, *earlier)
         if isinstance(send, InvalidSend):
             return send.refusal
-        is_passcode = carries_passcode(send.request)
-        opted_out = self._opted_out.bar(account.id, is_passcode=is_passcode)
+        opted_out = self._opted_out.bar(account.id, is_passcode=send.is_passcode)
         priced = quote(self._tariff, send.request, opted_out)
         if isinstance(priced, Refusal):
             return priced
-        guarded = self.charges.guard(account, priced.numbers) if is_passcode else NOTHING_STOPPED
+        guarded = self.charges.guard(account, priced.numbers) if send.is_passcode else NOTHING_STOPPED
         if guarded.stopped:
             priced = quote(self._tariff, send.request, {**opted_out, **guarded.barred})
             assert isinstance(priced, Quote)
@@ -132,11 +131,12 @@ class Decider:
         lane = fairness.lane(len(priced.numbers))
         marked = self._mark(account, send.request, verdict, len(priced.numbers))
         batch = self.charges.new_batch(
-            account, send.request, priced, lane, is_passcode=is_passcode, near_line=marked is not None
+            account, send.request, priced, lane, is_passcode=send.is_passcode, near_line=marked is not None
         )
         if len(priced.numbers) > SMALL_SEND_MAX:
             return Large(quota, send, batch, marked)
-        self.charges.count_codes(account, guarded)
+        if guarded is not NOTHING_STOPPED:
+            self.charges.count_codes(account, guarded)
         response = self.charges.charge(account, batch, send.idempotency, self._render)
         if send.idempotency is not None:
             self._answers[account.id, send.idempotency.key] = (send.idempotency.fingerprint, response)

@@ -5,7 +5,7 @@ account is locked for a moment only. All statements share the same CTEs.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
@@ -16,47 +16,16 @@ from tumira.accounts.rate_limit import changed_count
 from tumira.accounts.store import LockedAccount
 from tumira.core.days import local_day
 from tumira.core.ids import AccountId, BatchId
-from tumira.postgres.columns import column
+from tumira.postgres.columns import by_place, column, named_columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
-from tumira.pricing.networks import find_network, queue_of
+from tumira.pricing.legs import NewLeg
 from tumira.pricing.quote import Quote, ValidRequest
 from tumira.sending.code_guard import RangeCodes, RangeKey
+from tumira.sending.lifecycle import VALIDITY
 
 # An account, a queue and a lane.
 Flow = tuple[AccountId, str, int]
-
-
-class NewLeg(Struct, frozen=True):
-    """The messages of a batch to one network: they cost the same, have one length and share a flow."""
-
-    country: str
-    network: str
-    queue: str
-    cost: Decimal
-    segments: int
-    count: int
-
-
-def split_by_network(
-    quote: Quote, leg_segments: Sequence[int] | None, ported: Mapping[str, str]
-) -> tuple[Sequence[NewLeg], Sequence[int]]:
-    """Return the legs of a quote cut into networks, and the leg of each number.
-
-    `ported` are the numbers that are known to be in another network than their prefix says.
-    """
-    places: dict[tuple[int, str], int] = {}
-    leg_of: list[int] = []
-    for number, leg in zip(quote.numbers, quote.leg_of, strict=True):
-        network = ported.get(number) or find_network(number)
-        leg_of.append(places.setdefault((leg, network), len(places)))
-    legs = []
-    for place, (leg, network) in enumerate(places):
-        country, cost = quote.legs[leg].country, quote.legs[leg].cost
-        segments = quote.segments if leg_segments is None else leg_segments[leg]
-        queue = queue_of(country, network, quote.routed)
-        legs.append(NewLeg(country, network, queue, cost, segments, leg_of.count(place)))
-    return legs, leg_of
 
 
 class NewBatch(Struct, frozen=True):
@@ -72,8 +41,8 @@ class NewBatch(Struct, frozen=True):
     turns: Sequence[int]
     legs: Sequence[NewLeg]
     leg_of: Sequence[int]
-    # When its messages stop being worth delivering.
-    expires_at: datetime
+    # How long its messages are worth delivering.
+    lifetime: timedelta
     # Set where each recipient has its own text.
     texts: Sequence[str] | None = None
     # A text of it passed near the line.
@@ -95,7 +64,8 @@ class Debit(Struct, frozen=True):
 # arithmetic cannot create money or take the balance below zero. The list of ids keeps the plan on the
 # primary key, whatever the planner estimates for unnest. Windows differ in length, which an array of arrays
 # does not allow, so they are passed as text; without one, only the last count changes. Numbers would be
-# slower, because asyncpg looks at each of them.
+# slower, because asyncpg looks at each of them. For the same reason what many rows share is passed once, and
+# named by its place (`by_place`).
 _CHARGE: Final = """
 charged AS (
     UPDATE accounts
@@ -104,13 +74,13 @@ charged AS (
            call_counts = coalesce(
                charge.call_counts::integer[],
                accounts.call_counts[:cardinality(accounts.call_counts) - 1] || charge.last_count),
-           spent_on = charge.spent_on,
+           spent_on = (%(days)s::date[])[coalesce(charge.day, 1)],
            spent_today = charge.spent_today,
            unbilled_today = charge.unbilled_today
       FROM unnest(%(charged_ids)s::uuid[], %(charged_amounts)s::numeric[], %(call_times)s::text[],
-                  %(call_counts)s::text[], %(last_counts)s::integer[], %(spent_on)s::date[],
+                  %(call_counts)s::text[], %(last_counts)s::integer[], %(charge_days)s::integer[],
                   %(spent_today)s::numeric[], %(unbilled_today)s::bigint[])
-           AS charge (account_id, amount, call_times, call_counts, last_count, spent_on, spent_today,
+           AS charge (account_id, amount, call_times, call_counts, last_count, day, spent_today,
                       unbilled_today)
      WHERE id = charge.account_id
        AND id = ANY(%(charged_ids)s::uuid[])
@@ -120,60 +90,68 @@ charged AS (
 _ADVANCE: Final = """
 advanced AS (
     INSERT INTO flows (account_id, country, lane, next_turn)
-    SELECT account_id, queue, lane, next_turn
-      FROM unnest(%(flow_account_ids)s::uuid[], %(flow_queues)s::text[], %(flow_lanes)s::smallint[],
-                  %(next_turns)s::bigint[]) AS flow (account_id, queue, lane, next_turn)
+    SELECT account_id, (%(flow_queues)s::text[])[coalesce(place, 1)],
+           (%(flow_lanes)s::smallint[])[coalesce(place, 1)], next_turn
+      FROM unnest(%(flow_account_ids)s::uuid[], %(flow_places)s::integer[], %(next_turns)s::bigint[])
+           AS flow (account_id, place, next_turn)
         ON CONFLICT (account_id, country, lane) DO UPDATE SET next_turn = excluded.next_turn
 )"""
 
+# Calls are alike: `kind` is the place of what a batch shares with others. Without a time of its own a message
+# lives for 24 hours.
 _STORE_BATCHES: Final = """
 stored AS (
     INSERT INTO batches (id, account_id, created_at, completed_at, recipients, pending, segments,
                          total_cost, status, channel, reference, body, near_line, expires_at)
-    SELECT id, account_id, %(created_at)s::timestamptz,
+    SELECT id, (%(owner_ids)s::uuid[])[owner], %(created_at)s::timestamptz,
            CASE WHEN recipients = 0 THEN %(created_at)s::timestamptz END,
-           recipients, recipients, segments, total_cost,
-           CASE WHEN recipients = 0 THEN 'completed' ELSE 'queued' END, channel, reference, body, near_line,
-           expires_at
-      FROM unnest(%(ids)s::uuid[], %(account_ids)s::uuid[], %(recipient_counts)s::integer[],
-                  %(segments)s::smallint[], %(total_costs)s::numeric[], %(channels)s::text[],
-                  %(references)s::text[], %(bodies)s::text[], %(near_lines)s::boolean[],
-                  %(expiries)s::timestamptz[])
-           AS batch (id, account_id, recipients, segments, total_cost, channel, reference, body, near_line,
-                     expires_at)
+           recipients, recipients, (%(segments)s::smallint[])[kind], (%(total_costs)s::numeric[])[kind],
+           CASE WHEN recipients = 0 THEN 'completed' ELSE 'queued' END, (%(channels)s::text[])[kind],
+           reference, body, (%(near_lines)s::boolean[])[kind],
+           %(created_at)s::timestamptz + (%(lifetimes_s)s::double precision[])[kind] * interval '1 second'
+      FROM (SELECT id, coalesce(owner, 1) AS owner, coalesce(kind, 1) AS kind,
+                   (%(recipient_counts)s::integer[])[coalesce(kind, 1)] AS recipients, reference, body
+              FROM unnest(%(ids)s::uuid[], %(owners)s::integer[], %(kinds)s::integer[],
+                          %(references)s::text[], %(bodies)s::text[])
+                   AS given (id, owner, kind, reference, body)) AS batch
 )"""
 
-# A message refers to its leg by index into short arrays, so a thousand rows take four long arrays only.
+# A message refers to its batch and to its leg by places, so a thousand rows take three long arrays only.
 _ADDRESS: Final = """
 addressed AS (
     INSERT INTO messages (id, batch_id, account_id, segments, country, network, recipient, cost)
-    SELECT id, (%(leg_batch_ids)s::uuid[])[leg], (%(leg_account_ids)s::uuid[])[leg],
+    SELECT id, (%(ids)s::uuid[])[batch], (%(owner_ids)s::uuid[])[coalesce((%(owners)s::integer[])[batch], 1)],
            (%(leg_segments)s::smallint[])[leg], (%(leg_countries)s::text[])[leg],
-           (%(leg_networks)s::text[])[leg], recipient,
-           (%(leg_costs)s::numeric[])[leg]
-      FROM unnest(%(message_ids)s::uuid[], %(legs)s::integer[], %(recipients)s::text[])
-           AS message (id, leg, recipient)
+           (%(leg_networks)s::text[])[leg], recipient, (%(leg_costs)s::numeric[])[leg]
+      FROM (SELECT id, coalesce(batch, 1) AS batch, coalesce(leg, 1) AS leg, recipient
+              FROM unnest(%(message_ids)s::uuid[], %(message_batches)s::integer[],
+                          %(message_legs)s::integer[], %(recipients)s::text[])
+                   AS given (id, batch, leg, recipient)) AS message
 )"""
 
-# The same where each message has its own text.
+# The same where each message has its own text; they are of one batch.
 _ADDRESS_TEXTS: Final = """
 addressed AS (
     INSERT INTO messages (id, batch_id, account_id, segments, country, network, recipient, cost, body)
-    SELECT id, (%(leg_batch_ids)s::uuid[])[leg], (%(leg_account_ids)s::uuid[])[leg],
+    SELECT id, (%(ids)s::uuid[])[1], (%(owner_ids)s::uuid[])[1],
            (%(leg_segments)s::smallint[])[leg], (%(leg_countries)s::text[])[leg],
-           (%(leg_networks)s::text[])[leg], recipient,
-           (%(leg_costs)s::numeric[])[leg], body
-      FROM unnest(%(message_ids)s::uuid[], %(legs)s::integer[], %(recipients)s::text[], %(texts)s::text[])
-           AS message (id, leg, recipient, body)
+           (%(leg_networks)s::text[])[leg], recipient, (%(leg_costs)s::numeric[])[leg], body
+      FROM (SELECT id, coalesce(leg, 1) AS leg, recipient, body
+              FROM unnest(%(message_ids)s::uuid[], %(message_legs)s::integer[], %(recipients)s::text[],
+                          %(texts)s::text[])
+                   AS given (id, leg, recipient, body)) AS message
 )"""
 
 _QUEUE: Final = """
 queued AS (
     INSERT INTO queue (country, lane, turn, message_id, expires_at)
     SELECT (%(leg_queues)s::text[])[leg], (%(leg_lanes)s::smallint[])[leg], turn, id,
-           (%(leg_expiries)s::timestamptz[])[leg]
-      FROM unnest(%(message_ids)s::uuid[], %(legs)s::integer[], %(turns)s::bigint[])
-           AS message (id, leg, turn)
+           %(created_at)s::timestamptz + (%(lifetimes_s)s::double precision[])[kind] * interval '1 second'
+      FROM (SELECT id, coalesce(leg, 1) AS leg, turn,
+                   coalesce((%(kinds)s::integer[])[coalesce(batch, 1)], 1) AS kind
+              FROM unnest(%(message_ids)s::uuid[], %(message_batches)s::integer[],
+                          %(message_legs)s::integer[], %(turns)s::bigint[])
+                   AS given (id, batch, leg, turn)) AS message
 )"""
 
 _STORE: Final = f"{_STORE_BATCHES}, {_ADDRESS}, {_QUEUE}"
@@ -184,17 +162,17 @@ _STORE_TEXTS: Final = f"{_STORE_BATCHES}, {_ADDRESS_TEXTS}, {_QUEUE}"
 _DEBIT: Final = """
 debited AS (
     INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id)
-    SELECT account_id, 'customer', 'revenue', amount, batch_id
-      FROM unnest(%(account_ids)s::uuid[], %(total_costs)s::numeric[], %(ids)s::uuid[])
-           AS debit (account_id, amount, batch_id)
+    SELECT (%(owner_ids)s::uuid[])[coalesce(owner, 1)], 'customer', 'revenue', amount, batch_id
+      FROM (SELECT batch_id, owner, (%(total_costs)s::numeric[])[coalesce(kind, 1)] AS amount
+              FROM unnest(%(ids)s::uuid[], %(owners)s::integer[], %(kinds)s::integer[])
+                   AS given (batch_id, owner, kind)) AS debit
      WHERE amount > 0
 ), remembered AS (
     INSERT INTO idempotency_keys AS old (account_id, key, fingerprint, response, batch_id)
-    SELECT account_id, key, fingerprint, response, batch_id
-      FROM unnest(%(account_ids)s::uuid[], %(keys)s::text[], %(fingerprints)s::bytea[],
-                  %(responses)s::bytea[], %(ids)s::uuid[])
-           AS debit (account_id, key, fingerprint, response, batch_id)
-     WHERE key IS NOT NULL
+    SELECT (%(owner_ids)s::uuid[])[coalesce((%(owners)s::integer[])[batch], 1)], key, fingerprint, response,
+           (%(ids)s::uuid[])[batch]
+      FROM unnest(%(keyed)s::integer[], %(keys)s::text[], %(fingerprints)s::bytea[], %(responses)s::bytea[])
+           AS debit (batch, key, fingerprint, response)
         ON CONFLICT (account_id, key) DO UPDATE
        SET fingerprint = excluded.fingerprint,
            response = excluded.response,
@@ -289,13 +267,15 @@ def _charge(charges: Sequence[tuple[LockedAccount, Decimal]]) -> dict[str, Any]:
         account.window if last_count is None else None
         for account, last_count in zip(accounts, last_counts, strict=True)
     ]
+    charge_days, days = by_place(account.spent_on for account in accounts)
     return {
         "charged_ids": [account.id for account in accounts],
         "charged_amounts": [amount for _, amount in charges],
-        "call_times": [None if window is None else _write_array(window.times_us) for window in windows],
-        "call_counts": [None if window is None else _write_array(window.counts) for window in windows],
-        "last_counts": last_counts,
-        "spent_on": [account.spent_on for account in accounts],
+        "call_times": column([window and _write_array(window.times_us) for window in windows]),
+        "call_counts": column([window and _write_array(window.counts) for window in windows]),
+        "last_counts": column(last_counts),
+        "charge_days": charge_days,
+        "days": days,
         "spent_today": [account.spent_today for account in accounts],
         "unbilled_today": [account.unbilled_today for account in accounts],
     }
@@ -306,49 +286,62 @@ def _write_array(numbers: Sequence[int]) -> str:
 
 
 def _advance(next_turns: Mapping[Flow, int]) -> dict[str, Any]:
+    flow_places, lanes = by_place((queue, lane) for _, queue, lane in next_turns)
     return {
         "flow_account_ids": [account_id for account_id, _, _ in next_turns],
-        "flow_queues": [queue for _, queue, _ in next_turns],
-        "flow_lanes": [lane for _, _, lane in next_turns],
+        "flow_places": flow_places,
+        **named_columns("flow_queues flow_lanes", lanes),
         "next_turns": list(next_turns.values()),
     }
 
 
 def _store(batches: Sequence[NewBatch]) -> dict[str, Any]:
-    legs = [(batch, leg) for batch in batches for leg in batch.legs]
-    legs_of_messages: list[int] = []
-    first_leg = 1
-    for batch in batches:
-        legs_of_messages.extend([first_leg + leg for leg in batch.leg_of])
-        first_leg += len(batch.legs)
+    owners, owner_ids = by_place(batch.account_id for batch in batches)
+    kinds, shared = by_place(map(_kind_of, batches))
+    legs: dict[tuple[Any, ...], int] = {}
+    message_legs: list[int] = []
+    message_batches: list[int] = []
+    for number, batch in enumerate(batches, start=1):
+        places = [
+            legs.setdefault(
+                (leg.country, leg.network, leg.queue, leg.cost, leg.segments, batch.lane), len(legs) + 1
+            )
+            for leg in batch.legs
+        ]
+        count = len(batch.leg_of)
+        message_legs.extend(places * count if len(places) == 1 else [places[leg] for leg in batch.leg_of])
+        message_batches.extend([number] * count)
     return {
         "ids": [batch.id for batch in batches],
-        "account_ids": [batch.account_id for batch in batches],
+        "owners": owners,
+        "owner_ids": owner_ids,
         # Of the transaction, as the database's clock has it.
         "created_at": batches[0].created_at,
-        "recipient_counts": [len(batch.quote.numbers) for batch in batches],
-        "segments": [batch.quote.segments for batch in batches],
-        "total_costs": [batch.quote.total_cost for batch in batches],
-        "channels": [batch.request.channel for batch in batches],
-        "references": [batch.request.reference for batch in batches],
+        "kinds": kinds,
+        **named_columns("recipient_counts segments total_costs channels near_lines lifetimes_s", shared),
+        "references": column([batch.request.reference for batch in batches]),
         "bodies": [batch.request.body for batch in batches],
-        # NULL takes no room in a row.
-        "near_lines": [batch.near_line or None for batch in batches],
-        "expiries": [batch.expires_at for batch in batches],
-        "leg_expiries": [batch.expires_at for batch, _ in legs],
-        "leg_batch_ids": [batch.id for batch, _ in legs],
-        "leg_account_ids": [batch.account_id for batch, _ in legs],
-        "leg_segments": [leg.segments for _, leg in legs],
-        "leg_lanes": [batch.lane for batch, _ in legs],
-        "leg_countries": [leg.country for _, leg in legs],
-        "leg_networks": [leg.network for _, leg in legs],
-        "leg_queues": [leg.queue for _, leg in legs],
-        "leg_costs": [leg.cost for _, leg in legs],
+        **named_columns("leg_countries leg_networks leg_queues leg_costs leg_segments leg_lanes", legs),
         "message_ids": [message_id for batch in batches for message_id in batch.message_ids],
-        "legs": legs_of_messages,
+        "message_batches": message_batches if len(batches) > 1 else [],
+        "message_legs": message_legs if len(legs) > 1 else [],
         "recipients": [number for batch in batches for number in batch.quote.numbers],
         "turns": [turn for batch in batches for turn in batch.turns],
     }
+
+
+def _kind_of(batch: NewBatch) -> tuple[Any, ...]:
+    """Return what a batch may share with others of its group, in the order of the columns above."""
+    quote, lifetime = batch.quote, batch.lifetime
+    return (
+        len(quote.numbers),
+        quote.segments,
+        quote.total_cost,
+        batch.request.channel,
+        # NULL takes no room in a row.
+        batch.near_line or None,
+        None if lifetime == VALIDITY else lifetime.total_seconds(),
+    )
 
 
 def _count_codes(ranges: Mapping[RangeKey, RangeCodes], now: datetime) -> dict[str, Any]:
@@ -367,16 +360,24 @@ def _count_codes(ranges: Mapping[RangeKey, RangeCodes], now: datetime) -> dict[s
 
 
 def _debit(debits: Sequence[Debit]) -> dict[str, Any]:
+    owners, owner_ids = by_place(debit.account_id for debit in debits)
+    kinds, amounts = by_place(debit.amount for debit in debits)
     return {
-        "account_ids": [debit.account_id for debit in debits],
-        "total_costs": [debit.amount for debit in debits],
         "ids": [debit.batch_id for debit in debits],
+        "owners": owners,
+        "owner_ids": owner_ids,
+        "kinds": kinds,
+        "total_costs": amounts,
     }
 
 
 def _remember(debits: Sequence[Debit]) -> dict[str, Any]:
+    keyed = [
+        (place, debit) for place, debit in enumerate(debits, start=1) if debit.idempotency_key is not None
+    ]
     return {
-        "keys": [debit.idempotency_key for debit in debits],
-        "fingerprints": [debit.fingerprint for debit in debits],
-        "responses": [debit.response for debit in debits],
+        "keyed": [place for place, _ in keyed],
+        "keys": [debit.idempotency_key for _, debit in keyed],
+        "fingerprints": [debit.fingerprint for _, debit in keyed],
+        "responses": [debit.response for _, debit in keyed],
     }

@@ -8,7 +8,7 @@ from typing import Final
 
 from tumira.core.translation import mark
 
-# From acceptance, for messages of which no other end is stored: the version before stored none.
+# From acceptance, for messages of which no other end is stored.
 VALIDITY: Final = timedelta(hours=24)
 # The shortest validity that is given to a carrier; with less left, a message is not submitted.
 HAND_OVER_MIN: Final = timedelta(seconds=60)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tumira.accounts.store import LOCKED, LockedAccount, read_locked
 from tumira.core.ids import AccountId, KeyId
@@ -20,6 +20,9 @@ from tumira.sending.code_guard import RangeCodes, RangeKey
 
 IDEMPOTENCY_HOURS: Final = 72
 
+# A call's account, API key and Idempotency-Key.
+AskedCall = tuple[AccountId, KeyId | None, str | None]
+
 
 class CallFacts(Struct, frozen=True):
     """The scopes of one call's API key, and the earlier answer for its Idempotency-Key."""
@@ -29,7 +32,7 @@ class CallFacts(Struct, frozen=True):
     # True when the last recorded use is old enough to record this one.
     use_is_news: bool
     # The fingerprint of the payload, and the answer.
-    earlier_answer: tuple[bytes, bytes] | None
+    earlier_answer: tuple[bytes, bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +52,28 @@ class GroupFacts:
     ranges: Mapping[RangeKey, RangeCodes]
 
 
-# One row for each call, then the shared rows: one round trip for everything. The sub-selects with OFFSET 0
-# use the primary key for each call, whatever the planner estimates for tables that are not analysed yet.
+# One row for each key and one for each earlier answer, then the shared rows: one round trip for everything.
+# The sub-selects with OFFSET 0 use the primary key each time, whatever the planner estimates for tables that
+# are not analysed yet.
 _READ: Final = f"""
-SELECT call.place, k.revoked_at IS NOT NULL AS revoked, coalesce(k.scopes, '{{}}') AS scopes,
+SELECT asked.place, k.revoked_at IS NOT NULL AS revoked, coalesce(k.scopes, '{{}}') AS scopes,
        k.last_used_at IS NULL OR k.last_used_at < clock_timestamp() - interval '1 minute' AS use_is_news,
-       i.fingerprint, i.response,
+       NULL::bytea AS fingerprint, NULL::bytea AS response,
        NULL::uuid AS account_id, NULL AS country, NULL::smallint AS lane, NULL::bigint AS number,
        NULL::bytea AS codes
-  FROM unnest(%(caller_ids)s::uuid[], %(key_ids)s::uuid[], %(idempotency_keys)s::text[])
-       WITH ORDINALITY AS call (account_id, key_id, idempotency_key, place)
+  FROM unnest(%(key_ids)s::uuid[]) WITH ORDINALITY AS asked (key_id, place)
   LEFT JOIN LATERAL (
-       SELECT revoked_at, scopes, last_used_at FROM api_keys WHERE id = call.key_id OFFSET 0
+       SELECT revoked_at, scopes, last_used_at FROM api_keys WHERE id = asked.key_id OFFSET 0
        ) k ON true
-  LEFT JOIN LATERAL (
+ UNION ALL
+SELECT asked.place, NULL, NULL, NULL, i.fingerprint, i.response, NULL, NULL, NULL, NULL, NULL
+  FROM unnest(%(caller_ids)s::uuid[], %(idempotency_keys)s::text[])
+       WITH ORDINALITY AS asked (account_id, key, place)
+  JOIN LATERAL (
        SELECT fingerprint, response
          FROM idempotency_keys
-        WHERE account_id = call.account_id
-          AND key = call.idempotency_key
+        WHERE account_id = asked.account_id
+          AND key = asked.key
           AND created_at > clock_timestamp() - interval '{IDEMPOTENCY_HOURS} hours'
        OFFSET 0
        ) i ON true
@@ -135,7 +142,7 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, held.*
 
 async def lock_and_read(
     connection: Connection,
-    asked: Sequence[tuple[AccountId, KeyId | None, str | None]],
+    asked: Sequence[AskedCall],
     numbers: Sequence[str] = (),
     ranges: Collection[RangeKey] = (),
 ) -> tuple[Mapping[AccountId, LockedAccount], Sequence[CallFacts], GroupFacts]:
@@ -149,39 +156,51 @@ async def lock_and_read(
         account_ids=sorted({account_id for account_id, _, _ in asked}),
     )
     held = [read_locked(row[_FACTS:-1]) for row in rows if row["id"] is not None]
-    calls, facts = _read_facts([row[:_FACTS] for row in rows if row["id"] is None])
+    calls, facts = _read_facts(asked, [row[:_FACTS] for row in rows if row["id"] is None])
     return {account.id: account for account in held}, calls, facts
 
 
 async def read(
     connection: Connection,
-    asked: Sequence[tuple[AccountId, KeyId | None, str | None]],
+    asked: Sequence[AskedCall],
     account_ids: Sequence[AccountId],
     numbers: Sequence[str] = (),
     ranges: Collection[RangeKey] = (),
 ) -> tuple[Sequence[CallFacts], GroupFacts]:
     """Return the facts of each call, in order, and of the group; this transaction has locked the accounts."""
     rows = await SQL_READ.rows(connection, **_parameters(asked, numbers, ranges), account_ids=account_ids)
-    return _read_facts(rows)
+    return _read_facts(asked, rows)
 
 
 def _parameters(
-    asked: Sequence[tuple[AccountId, KeyId | None, str | None]],
-    numbers: Sequence[str],
-    ranges: Collection[RangeKey],
+    asked: Sequence[AskedCall], numbers: Sequence[str], ranges: Collection[RangeKey]
 ) -> dict[str, Any]:
+    keyed = _list_keyed(asked)
     return {
         "ported": list_ported(numbers),
-        "caller_ids": [account_id for account_id, _, _ in asked],
-        "key_ids": [key_id for _, key_id, _ in asked],
-        "idempotency_keys": [idempotency_key for _, _, idempotency_key in asked],
+        "key_ids": _list_key_ids(asked),
+        "caller_ids": [account_id for account_id, _ in keyed],
+        "idempotency_keys": [key for _, key in keyed],
         "range_account_ids": [account_id for account_id, _ in ranges],
         "range_prefixes": [prefix for _, prefix in ranges],
     }
 
 
-def _read_facts(rows: Iterable[Iterable[Any]]) -> tuple[Sequence[CallFacts], GroupFacts]:
-    calls: dict[int, CallFacts] = {}
+def _list_key_ids(asked: Sequence[AskedCall]) -> Sequence[KeyId | None]:
+    """Return the API keys, each once, in the order of their first calls."""
+    return list(dict.fromkeys([key_id for _, key_id, _ in asked]))
+
+
+def _list_keyed(asked: Sequence[AskedCall]) -> Sequence[tuple[AccountId, str]]:
+    """Return the Idempotency-Keys, each once, in the order of their first calls."""
+    return list(dict.fromkeys([(account_id, key) for account_id, _, key in asked if key is not None]))
+
+
+def _read_facts(
+    asked: Sequence[AskedCall], rows: Iterable[Iterable[Any]]
+) -> tuple[Sequence[CallFacts], GroupFacts]:
+    keys: dict[int, tuple[bool, Sequence[str], bool]] = {}
+    answers: dict[int, tuple[bytes, bytes]] = {}
     clocks: dict[tuple[str, int], int] = {}
     next_turns: dict[tuple[AccountId, str, int], int] = {}
     ported: dict[str, str] = {}
@@ -201,9 +220,10 @@ def _read_facts(rows: Iterable[Iterable[Any]]) -> tuple[Sequence[CallFacts], Gro
             number,
             codes,
         ) = row
-        if place is not None:
-            earlier_answer = None if response is None else (fingerprint, response)
-            calls[place] = CallFacts(revoked, scopes, use_is_news, earlier_answer)
+        if response is not None:
+            answers[place] = (fingerprint, response)
+        elif place is not None:
+            keys[place] = (revoked, scopes, use_is_news)
         elif codes is not None:
             ranges[account_id, country] = RangeCodes(codes, number, bool(lane))
         elif account_id is not None:
@@ -218,11 +238,28 @@ def _read_facts(rows: Iterable[Iterable[Any]]) -> tuple[Sequence[CallFacts], Gro
             policy_version = number
         else:
             now_us = number
-    ordered = [calls[place] for place in range(1, len(calls) + 1)]
     now = datetime.fromtimestamp(now_us / 1_000_000, UTC)
-    return ordered, GroupFacts(
+    return _facts_of_calls(asked, keys, answers), GroupFacts(
         now_us, now, tariff_version, policy_version, clocks, next_turns, ported, ranges
     )
+
+
+def _facts_of_calls(
+    asked: Sequence[AskedCall],
+    keys: Mapping[int, tuple[bool, Sequence[str], bool]],
+    answers: Mapping[int, tuple[bytes, bytes]],
+) -> Sequence[CallFacts]:
+    """Return the facts of each call from those of its keys, which are named by their places."""
+    by_key = {key_id: CallFacts(*keys[place]) for place, key_id in enumerate(_list_key_ids(asked), start=1)}
+    if not answers:
+        return [by_key[key_id] for _, key_id, _ in asked]
+    by_answer = {keyed: answers.get(place) for place, keyed in enumerate(_list_keyed(asked), start=1)}
+    return [
+        by_key[key_id]
+        if key is None
+        else structs.replace(by_key[key_id], earlier_answer=by_answer[account_id, key])
+        for account_id, key_id, key in asked
+    ]
 
 
 SQL_LOCK_KEY: Final = Statement(

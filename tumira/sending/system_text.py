@@ -8,11 +8,12 @@ from tumira.content.passcodes import is_passcode
 from tumira.core.ids import BatchId, message_ids, new_id
 from tumira.postgres.connection import Connection
 from tumira.pricing.destinations import sort_recipients
+from tumira.pricing.legs import split_by_network
 from tumira.pricing.quote import Leg, Quote, ValidRequest
 from tumira.pricing.segments import measure
 from tumira.pricing.store import get_tariff
 from tumira.sending import fairness, lookups
-from tumira.sending.insert import NewBatch, insert_batch, split_by_network
+from tumira.sending.insert import NewBatch, insert_batch
 
 
 async def send_text(connection: Connection, phone: str, text: str) -> None:
@@ -43,6 +44,6 @@ async def send_text(connection: Connection, phone: str, text: str) -> None:
             turns=[facts.clocks.get((legs_by_network[0].queue, lane), 0)],
             legs=legs_by_network,
             leg_of=leg_of,
-            expires_at=facts.now + Lifetimes().of(is_passcode=is_passcode(text)),
+            lifetime=Lifetimes().of(is_passcode=is_passcode(text)),
         ),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from decimal import Decimal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tumira.accounts.api_keys import Scope
 from tumira.accounts.rate_limit import RateDecision
@@ -13,6 +13,7 @@ from tumira.core.errors import Refusal
 from tumira.core.ids import AccountId, BatchId, KeyId
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.quote import Quote, ValidRequest
+from tumira.sending.code_guard import carries_passcode
 from tumira.sending.insert import NewBatch
 
 
@@ -32,6 +33,11 @@ class Send(Struct, frozen=True):
     verdict: Verdict | None = None
     # The cost that the customer was shown and agreed to; a send that would cost anything else is only priced.
     agreed_cost: Decimal | None = None
+    # Set here, and not by the caller.
+    is_passcode: bool = False
+
+    def __post_init__(self) -> None:
+        structs.force_setattr(self, "is_passcode", carries_passcode(self.request, self.verdict))
 
 
 class InvalidSend(Struct, frozen=True):

@@ -18,8 +18,8 @@ from tumira.core.days import local_day
 from tumira.core.ids import AccountId
 from tumira.delivery.outcomes import WHOLE
 from tumira.delivery.routes.rules import SegmentCost
+from tumira.delivery.store.margins import MarginRow
 from tumira.delivery.store.settlement import LockedMessage, NewPart
-from tumira.postgres.columns import columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 from tumira.pricing.networks import OTHER, write_network
@@ -27,8 +27,6 @@ from tumira.pricing.networks import OTHER, write_network
 # Where no carrier is known to have had a message, as when it was left in doubt.
 NO_CARRIER: Final = 0
 ROWS_MAX: Final = 1_000
-
-_NOTHING: Final = Decimal(0)
 
 
 def set_cost(
@@ -46,30 +44,16 @@ class Sale(Struct, frozen=True):
     is_refund: bool
 
 
-class MarginRow(Struct):
-    """What to add to a day's total; the same fields as in the table."""
-
-    carrier_id: int
-    country: str
-    network: str
-    account_id: AccountId
-    segments: int = 0
-    unpriced: int = 0
-    cost_usd: Decimal = _NOTHING
-    charged: Decimal = _NOTHING
-    refunded: Decimal = _NOTHING
-
-
 def add_up(
-    parts: Iterable[NewPart], messages: Mapping[UUID, LockedMessage], sales: Iterable[Sale]
+    parts: Iterable[NewPart], messages: Mapping[UUID, LockedMessage], sales: Iterable[Sale], now: datetime
 ) -> Sequence[MarginRow]:
     """Return the totals of some new segments and sales, in the order of their keys."""
     rows: dict[tuple[int, str, str, AccountId], MarginRow] = {}
+    day = local_day(now)
 
-    def row_of(carrier_id: int | None, message: LockedMessage) -> MarginRow:
-        carrier_id = NO_CARRIER if carrier_id is None else carrier_id
+    def row_of(carrier_id: int, message: LockedMessage) -> MarginRow:
         key = (carrier_id, message.country, message.network or OTHER, message.account_id)
-        return rows.get(key) or rows.setdefault(key, MarginRow(*key))
+        return rows.get(key) or rows.setdefault(key, MarginRow(day, *key))
 
     for part in parts:
         message = messages[part.message_id]
@@ -82,35 +66,12 @@ def add_up(
         else:
             row.cost_usd += part.cost[-1]
     for sale in sales:
-        row = row_of(sale.carrier_id, sale.message)
+        row = row_of(NO_CARRIER if sale.carrier_id is None else sale.carrier_id, sale.message)
         if sale.is_refund:
             row.refunded += sale.message.cost
         else:
             row.charged += sale.message.cost
     return [rows[key] for key in sorted(rows)]
-
-
-# In the order of the key, and last in its transaction, so that two of them never wait for each other in a
-# circle.
-SQL_ADD: Final = Statement("""
-INSERT INTO margin_days (day, carrier_id, country, network, account_id, segments, unpriced, cost_usd, charged,
-                         refunded)
-SELECT %(day)s, *
-  FROM unnest(%(carrier_id)s::integer[], %(country)s::text[], %(network)s::text[], %(account_id)s::uuid[],
-              %(segments)s::bigint[], %(unpriced)s::bigint[], %(cost_usd)s::numeric[],
-              %(charged)s::numeric[], %(refunded)s::numeric[])
-    ON CONFLICT (day, carrier_id, country, network, account_id) DO UPDATE
-   SET segments = margin_days.segments + excluded.segments,
-       unpriced = margin_days.unpriced + excluded.unpriced,
-       cost_usd = margin_days.cost_usd + excluded.cost_usd,
-       charged = margin_days.charged + excluded.charged,
-       refunded = margin_days.refunded + excluded.refunded
-""")
-
-
-async def add(connection: Connection, now: datetime, rows: Sequence[MarginRow]) -> None:
-    """Add to the totals of the local day."""
-    await SQL_ADD.rows(connection, day=local_day(now), **columns(MarginRow, rows))
 
 
 class MarginBy(StrEnum):

@@ -107,38 +107,47 @@ _START_PICKED: Final = """
      WHERE id = ANY(ARRAY(SELECT id FROM touched))
        AND id BETWEEN (SELECT id FROM touched ORDER BY id LIMIT 1)
                   AND (SELECT id FROM touched ORDER BY id DESC LIMIT 1)
+), owners AS MATERIALIZED (
+    -- Asked once for all messages of an account to a network; most accounts have neither. It is read with the
+    -- claim: a name that was revoked before is on no message that is claimed now. The network's own decision
+    -- counts more than that of its country.
+    SELECT account_id, country, network,
+           EXISTS (SELECT FROM opt_outs WHERE account_id = owner.account_id OFFSET 0) AS has_opt_outs,
+           (SELECT granted.name
+              FROM sender_grants granted
+             WHERE granted.account_id = owner.account_id
+               AND granted.country = owner.country
+               AND granted.network IN ('', owner.network)
+               AND granted.in_use
+               AND NOT EXISTS (
+                   SELECT
+                     FROM sender_grants decided
+                    WHERE decided.name_id = granted.name_id
+                      AND decided.country = owner.country
+                      AND decided.network = owner.network
+                      AND decided.state IN ('refused', 'revoked')
+                   -- A look per name: as a join it would read all names.
+                   OFFSET 0)
+             ORDER BY granted.network DESC
+             LIMIT 1) AS sender_name
+      FROM (SELECT DISTINCT account_id, country, coalesce(network, '') AS network FROM started) AS owner
 )
 SELECT picked.message_id, started.batch_id, started.account_id, started.country, picked.lane, picked.turn,
        picked.again, started.recipient, started.segments, coalesce(started.body, texts.body, '') AS body,
-       texts.created_at, texts.expires_at, clock_timestamp() AS claimed_at, picked.avoid,
-       picked.country AS queue,
-       started.network, started.cost, opt_out.number IS NOT NULL AS opted_out,
-       -- Read with the claim: a name that was revoked before is on no message that is claimed now. The
-       -- network's own decision counts more than that of its country.
-       (SELECT granted.name
-          FROM sender_grants granted
-         WHERE granted.account_id = started.account_id
-           AND granted.country = started.country
-           AND granted.network IN ('', started.network)
-           AND granted.in_use
-           AND NOT EXISTS (
-               SELECT
-                 FROM sender_grants decided
-                WHERE decided.name_id = granted.name_id
-                  AND decided.country = started.country
-                  AND decided.network = started.network
-                  AND decided.state IN ('refused', 'revoked')
-               -- A look per message: as a join it would read all names.
-               OFFSET 0)
-         ORDER BY granted.network DESC
-         LIMIT 1) AS sender_name
+       texts.created_at, texts.expires_at, (SELECT clock_timestamp()) AS claimed_at, picked.avoid,
+       picked.country AS queue, started.network, started.cost, opt_out.number IS NOT NULL AS opted_out,
+       owners.sender_name
   FROM picked
   LEFT JOIN started ON started.id = picked.message_id
   LEFT JOIN texts ON texts.id = started.batch_id
+  LEFT JOIN owners ON owners.account_id = started.account_id
+                  AND owners.country = started.country
+                  AND owners.network = coalesce(started.network, '')
   LEFT JOIN LATERAL (
        SELECT number
          FROM opt_outs
-        WHERE account_id = started.account_id
+        WHERE owners.has_opt_outs
+          AND account_id = started.account_id
           AND number = started.recipient
        OFFSET 0
        ) opt_out ON true

@@ -1,13 +1,14 @@
 """Writes the settlement of a group of messages, under locks taken in one order.
 
 Messages first, then their batches, then the accounts that are refunded, then the event counters, then the
-daily totals, each by key. Statements find rows by a list of ids and by its bounds, which select the weekly
-partitions.
+daily totals and the margins, each by key. Statements find rows by a list of ids and by its bounds, which
+select the weekly partitions.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -15,6 +16,8 @@ from msgspec import Struct
 
 from tumira import events
 from tumira.core.ids import AccountId, BatchId, MessageId
+from tumira.delivery.store import margins
+from tumira.delivery.store.margins import MarginRow
 from tumira.delivery.store.queue import batch_high, batch_low
 from tumira.events import NewEvent
 from tumira.postgres.columns import Times, by_place, column, columns, named_columns
@@ -108,15 +111,6 @@ async def lock_batches(connection: Connection, ids: Sequence[BatchId]) -> None:
     await SQL_LOCK_BATCHES.rows(connection, ids=ids, low=min(ids), high=max(ids))
 
 
-SQL_LOCK_ACCOUNTS: Final = Statement("""
-SELECT id FROM accounts WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR NO KEY UPDATE
-""")
-
-
-async def lock_accounts(connection: Connection, ids: Sequence[AccountId]) -> None:
-    await SQL_LOCK_ACCOUNTS.rows(connection, ids=ids)
-
-
 class MessageChange(Struct):
     """The new status of a locked message; a time that is None stays as it was."""
 
@@ -149,6 +143,11 @@ class NewPart(Struct, gc=False):
     sender: str | None = None
 
 
+# What many segments share, beside their cost, and the rest.
+_SHARED: Final = ("number", "attempt", "carrier_id", "sender")
+_OWN: Final = [name for name in NewPart.__struct_fields__ if name not in {*_SHARED, "cost"}]
+
+
 class PartReport(Struct, frozen=True):
     message_id: MessageId
     number: int
@@ -165,52 +164,58 @@ class BatchChange(Struct, frozen=True):
     refunded: Decimal
 
 
-# Times are passed once, and named by their places: they take long to encode, and many rows share one.
-# In the order of their ids, as all writers lock messages: the changes are sorted, and a connection with
-# `IN_KEY_ORDER` finds the rows in the order of their keys. A message in another status is not moved.
+# What many rows share is passed once, and named by its place (`by_place`). Rows are locked in the order of
+# their ids, as by all writers: the changes are sorted, and a connection with `IN_KEY_ORDER` finds them in the
+# order of their keys. A message in another status is not moved.
 _MOVE: Final = """
 moved AS (
     UPDATE messages
-       SET status = change.status,
+       SET status = (%(statuses)s::text[])[coalesce(change.kind, 1)],
            sent_at = coalesce(messages.sent_at, (%(times)s::timestamptz[])[change.sent_at]),
            delivered_at = coalesce(messages.delivered_at, (%(times)s::timestamptz[])[change.delivered_at]),
            refunded_at = coalesce(messages.refunded_at, (%(times)s::timestamptz[])[change.refunded_at]),
            failure_reason = change.reason
-      FROM unnest(%(ids)s::uuid[], %(olds)s::text[], %(statuses)s::text[], %(sent_ats)s::integer[],
+      FROM unnest(%(ids)s::uuid[], %(change_kinds)s::integer[], %(sent_ats)s::integer[],
                   %(delivered_ats)s::integer[], %(refunded_ats)s::integer[], %(reasons)s::text[])
-           AS change (id, old, status, sent_at, delivered_at, refunded_at, reason)
+           AS change (id, kind, sent_at, delivered_at, refunded_at, reason)
      WHERE messages.id = change.id
        AND messages.id = ANY(%(ids)s::uuid[])
        AND messages.id BETWEEN %(low)s AND %(high)s
-       AND messages.status = change.old
+       AND messages.status = (%(olds)s::text[])[coalesce(change.kind, 1)]
  RETURNING 1
 )"""
 
 # Only after the messages are locked.
 _AFTER: Final = "(SELECT count(*) FROM moved) >= 0"
 
+# With NULL all of the messages were in flight.
 _LET_GO: Final = f"""
 let_go AS (
-    DELETE FROM in_flight WHERE message_id = ANY(%(landed_ids)s::uuid[]) AND {_AFTER} RETURNING 1
+    DELETE FROM in_flight
+     WHERE message_id = ANY(coalesce(%(landed_ids)s::uuid[], %(ids)s::uuid[]))
+       AND {_AFTER}
+ RETURNING 1
 )"""  # noqa: S608 - only a constant is put in
 
 _PARTS: Final = """
     INSERT INTO parts (message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key,
                        claimed_at, submitted_at, answered_at, state, error, receipt, received_at, cost,
                        currency, cost_usd, sender)
-    SELECT message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key,
+    SELECT message_id, (%(numbers)s::smallint[])[kind], (%(attempts)s::smallint[])[kind],
+           (%(carrier_ids)s::integer[])[kind], reference, carrier_ref, coalesce(carrier_key, carrier_ref),
            (%(times)s::timestamptz[])[claimed_at], (%(times)s::timestamptz[])[submitted_at],
            (%(times)s::timestamptz[])[answered_at], state, error, receipt,
-           (%(times)s::timestamptz[])[received_at], (%(costs)s::numeric[])[cost],
-           (%(currencies)s::text[])[cost], (%(costs_usd)s::numeric[])[cost], sender
-      FROM unnest(%(part_message_id)s::uuid[], %(part_number)s::smallint[], %(part_attempt)s::smallint[],
-                  %(part_carrier_id)s::integer[], %(part_reference)s::smallint[],
-                  %(part_carrier_ref)s::text[], %(part_carrier_key)s::text[], %(part_claimed_at)s::integer[],
-                  %(part_submitted_at)s::integer[], %(part_answered_at)s::integer[], %(part_state)s::text[],
-                  %(part_error)s::text[], %(part_receipt)s::text[], %(part_received_at)s::integer[],
-                  %(part_cost)s::integer[], %(part_sender)s::text[])
-           AS part (message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key, claimed_at,
-                    submitted_at, answered_at, state, error, receipt, received_at, cost, sender)
+           (%(times)s::timestamptz[])[received_at], (%(costs)s::numeric[])[kind],
+           (%(currencies)s::text[])[kind], (%(costs_usd)s::numeric[])[kind], (%(senders)s::text[])[kind]
+      FROM (SELECT *, coalesce(place, 1) AS kind
+              FROM unnest(%(part_message_id)s::uuid[], %(part_kinds)s::integer[],
+                          %(part_reference)s::smallint[], %(part_carrier_ref)s::text[],
+                          %(part_carrier_key)s::text[], %(part_claimed_at)s::integer[],
+                          %(part_submitted_at)s::integer[], %(part_answered_at)s::integer[],
+                          %(part_state)s::text[], %(part_error)s::text[], %(part_receipt)s::text[],
+                          %(part_received_at)s::integer[])
+                   AS given (message_id, place, reference, carrier_ref, carrier_key, claimed_at, submitted_at,
+                             answered_at, state, error, receipt, received_at)) AS part
 """
 _TAKE: Final = f"taken AS ({_PARTS})"
 
@@ -253,6 +258,9 @@ _COUNTS: Final = "(SELECT count(*) FROM moved) AS moved, (SELECT count(*) FROM l
 _CLOSED: Final = f"SELECT * FROM (SELECT {_COUNTS}) AS counts LEFT JOIN closed ON true"  # noqa: S608 - as above
 
 SQL_RECORD: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_TAKE} SELECT {_COUNTS}")
+SQL_RECORD_AND_ADD: Final = Statement(
+    f"WITH {_MOVE}, {_LET_GO}, {_TAKE}, {margins.adding(_AFTER)} SELECT {_COUNTS}"
+)
 SQL_SETTLE: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_REPORT}, {_CLOSE} {_CLOSED}")
 SQL_RECORD_AND_SETTLE: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_TAKE}, {_REPORT}, {_CLOSE} {_CLOSED}")
 
@@ -284,9 +292,11 @@ async def write(
     parts: Collection[NewPart],
     reports: Collection[PartReport],
     batches: Sequence[BatchChange],
+    totals: Sequence[MarginRow] = (),
 ) -> Written:
     """Write the decisions about messages; `landed` are those no longer in flight.
 
+    `totals` come with new segments alone, if nothing is written later.
     Messages that are not locked yet are locked here, by id, and then their batches: the connection has the
     settings `KEY_LOOKUPS` and `IN_KEY_ORDER` then.
     """
@@ -297,12 +307,20 @@ async def write(
     ids = parameters["ids"]
     if reports:
         ids = [*ids, *(report.message_id for report in reports)]
-    parameters |= {"low": min(ids, default=None), "high": max(ids, default=None), "landed_ids": landed}
+    parameters |= {
+        "low": min(ids, default=None),
+        "high": max(ids, default=None),
+        "landed_ids": None if changes and len(landed) == len(changes) else landed,
+    }
     statement = SQL_SETTLE
     if parts:
         statement = SQL_RECORD_AND_SETTLE if reports or batches else SQL_RECORD
         parameters |= _parts(parts, times)
-    if statement is not SQL_RECORD:
+    if totals:
+        assert statement is SQL_RECORD
+        statement = SQL_RECORD_AND_ADD
+        parameters |= margins.parameters(totals)
+    elif statement is not SQL_RECORD:
         parameters |= times.columns(PartReport, reports, "report_") | columns(BatchChange, batches, "batch_")
         batch_ids = parameters["batch_id"]
         parameters["batch_low"] = batch_low(min(batch_ids)) if batch_ids else None
@@ -314,18 +332,25 @@ async def write(
 
 
 def _parts(parts: Collection[NewPart], times: Times) -> dict[str, Any]:
-    """Return the columns of segments; costs as places too, because many segments share one."""
-    found = times.columns(NewPart, parts, "part_")
-    found["part_cost"], costs = by_place(found["part_cost"])
-    return found | named_columns("costs currencies costs_usd", costs)
+    found = times.columns(NewPart, parts, "part_", _OWN)
+    if found["part_carrier_key"] == found["part_carrier_ref"]:
+        found["part_carrier_key"] = []
+    found["part_kinds"], kinds = by_place(map(attrgetter(*_SHARED, "cost"), parts))
+    costs = [cost or (None, None, None) for *_, cost in kinds]
+    return (
+        found
+        | named_columns("numbers attempts carrier_ids senders", kinds)
+        | named_columns("costs currencies costs_usd", costs)
+    )
 
 
 def _changes(changes: Collection[MessageChange], times: Times) -> dict[str, Any]:
     by_id = sorted(changes, key=_message_id)
+    change_kinds, moves = by_place((change.message.status, change.status) for change in by_id)
     return {
         "ids": [change.message.id for change in by_id],
-        "olds": [change.message.status for change in by_id],
-        "statuses": [change.status for change in by_id],
+        "change_kinds": change_kinds,
+        **named_columns("olds statuses", moves),
         "sent_ats": times.places(change.sent_at for change in by_id),
         "delivered_ats": times.places(change.delivered_at for change in by_id),
         "refunded_ats": times.places(change.refunded_at for change in by_id),
@@ -337,15 +362,25 @@ def _message_id(change: MessageChange) -> MessageId:
     return change.message.id
 
 
-# The event counters are locked before the daily totals.
+# The event counters are locked before the daily totals and the margins.
 SQL_TELL: Final = Statement(f"WITH {events.RECORD}, {daily_totals.COUNT} SELECT 0")
+SQL_TELL_AND_ADD: Final = Statement(
+    f"WITH {events.RECORD}, {daily_totals.COUNT}, {margins.adding(events.AFTER_COUNTERS)} SELECT 0"
+)
 
 
 async def tell(
-    connection: Connection, new: Sequence[NewEvent], at: datetime, ended: Mapping[DayKey, Mapping[str, int]]
+    connection: Connection,
+    new: Sequence[NewEvent],
+    at: datetime,
+    ended: Mapping[DayKey, Mapping[str, int]],
+    totals: Sequence[MarginRow] = (),
 ) -> None:
-    """Write events with the next numbers of their accounts, and count the ends of the day."""
-    if ended:
+    """Write events with the next numbers of their accounts, and add to the totals of the day."""
+    if totals:
+        counted = daily_totals.parameters(ended) | margins.parameters(totals)
+        await SQL_TELL_AND_ADD.value(connection, **events.parameters(new, at), **counted)
+    elif ended:
         counted = daily_totals.parameters(ended)
         await SQL_TELL.value(connection, **events.parameters(new, at), **counted)
     else:
@@ -366,35 +401,3 @@ async def add_parts_once(
     parameters = _parts(parts.values(), times)
     rows = await SQL_ADD_PARTS_ONCE.rows(connection, **parameters, times=times.values)
     return [parts[tuple(row)] for row in rows]
-
-
-SQL_REFUND: Final = Statement("""
-WITH credited AS (
-    UPDATE accounts
-       SET balance = balance + credit.amount
-      FROM unnest(%(account_ids)s::uuid[], %(totals)s::numeric[]) AS credit (account_id, amount)
-     WHERE accounts.id = credit.account_id
-       AND accounts.id = ANY(%(account_ids)s::uuid[])
-), recorded AS (
-    INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id, message_id)
-    SELECT account_id, 'revenue', 'customer', amount, batch_id, message_id
-      FROM unnest(%(owner_ids)s::uuid[], %(amounts)s::numeric[], %(batch_ids)s::uuid[],
-                  %(message_ids)s::uuid[]) AS refund (account_id, amount, batch_id, message_id)
-)
-SELECT 0
-""")
-
-
-async def refund(connection: Connection, messages: Sequence[LockedMessage]) -> None:
-    totals: dict[AccountId, Decimal] = {}
-    for one in messages:
-        totals[one.account_id] = totals.get(one.account_id, Decimal(0)) + one.cost
-    await SQL_REFUND.value(
-        connection,
-        account_ids=list(totals),
-        totals=list(totals.values()),
-        owner_ids=[one.account_id for one in messages],
-        amounts=[one.cost for one in messages],
-        batch_ids=[one.batch_id for one in messages],
-        message_ids=[one.id for one in messages],
-    )
