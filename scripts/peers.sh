@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs foreign programs that tests use: Node.js (segment counters, an SMSC, a chain, axe, a client), PHP and
-# Composer (a webhook receiver, a client), Chromium (pages), iproute2 (networks of nodes), promtool (alerts),
-# HAProxy and nginx (draining).
+# Installs foreign programs that tests use: Node.js (segment counters, an SMSC, a chain, axe, a client), PHP,
+# Composer and Laravel (a webhook receiver, a client), Chromium (pages), iproute2 (networks of nodes), promtool
+# (alerts), HAProxy and nginx (draining).
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/system.sh
@@ -14,8 +14,15 @@ fi
 if ! command -v php >/dev/null; then
     install_packages php-cli || echo "PHP is missing, so tests of its webhook receiver and client are skipped: install php-cli."
 fi
-if ! command -v composer >/dev/null; then
-    install_packages composer || echo "Composer is missing, so tests that install the client for PHP are skipped: install composer."
+# Composer unpacks archives with PHP's own extension.
+if ! command -v composer >/dev/null || ! php -m 2>/dev/null | grep -qx zip; then
+    install_packages composer php-zip ||
+        echo "Composer is missing, so tests that install the client for PHP are skipped: install composer and php-zip."
+fi
+laravel='php-illuminate-notifications php-illuminate-config php-illuminate-events'
+if ! test -d /usr/share/php/Illuminate/Notifications; then
+    # shellcheck disable=SC2086 # These are several words.
+    install_packages $laravel || echo "Laravel is missing, so the test of its notification channel is skipped: install $laravel."
 fi
 
 if ! command -v ip >/dev/null && ! test -x /usr/sbin/ip && ! test -x /sbin/ip; then

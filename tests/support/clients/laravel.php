@@ -1,7 +1,7 @@
 <?php
 
-// Sends a notification through Laravel's own channel manager, twice with one id as a queue does that tries again:
-// php laravel.php, in a project that has tumira/client and illuminate/notifications.
+// Sends notifications through Laravel's own channel manager, one twice with one id as a queue does that tries again:
+// php laravel.php, in a project that has our client, with Laravel as Debian packages it in the include path.
 
 declare(strict_types=1);
 
@@ -16,7 +16,13 @@ use Illuminate\Notifications\Notification;
 use Tumira\Laravel\TumiraMessage;
 use Tumira\Laravel\TumiraServiceProvider;
 
+// What is deprecated in PHP since that version of Laravel was made.
+error_reporting(E_ALL & ~E_DEPRECATED);
+
 require 'vendor/autoload.php';
+foreach (['Notifications', 'Config', 'Events'] as $part) {
+    require "Illuminate/$part/autoload.php";
+}
 
 final class OrderReady extends Notification
 {
