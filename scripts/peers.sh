@@ -6,7 +6,8 @@ set -eu
 cd "$(dirname "$0")/.."
 . scripts/system.sh
 
-# Java is not installed: it is large and serves one receiver. Its test is skipped with a message.
+# Java and LibreOffice are not installed: they are large, and each serves one test, which is skipped with a
+# message.
 if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
     install_packages nodejs npm ||
         echo "Node.js and npm are missing, so tests with split-sms, npm's smpp, the Node.js receiver, axe and a chain are skipped: install nodejs and npm."

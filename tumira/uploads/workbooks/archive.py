@@ -5,6 +5,7 @@ Nothing is extracted, no name is a path on this machine, and no address in it is
 
 import io
 import posixpath
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,19 @@ PIECE: Final = 64 * 1024
 
 _DIRECTORY_ENTRY: Final = b"PK\x01\x02"
 _ENCRYPTED: Final = 0x1
+# What zipfile raises for data that it does not expect.
+_BROKEN: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    LookupError,
+    NotImplementedError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    ValueError,
+)
 _METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 
 DAMAGED: Final = mark(
@@ -61,7 +75,7 @@ class Archive:
             raise CsvError(_(TOO_LARGE))
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(data))
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
+        except _BROKEN as error:
             raise CsvError(_(DAMAGED)) from error
         parts = self._zip.infolist()
         self._parts = {one.filename.lower(): one for one in parts}
@@ -91,22 +105,19 @@ class Archive:
         if part.file_size > bytes_max:
             raise CsvError(_(TOO_LARGE))
         count = 0
+        for piece in self._inflate(part):
+            count += len(piece)
+            self._bytes_left -= len(piece)
+            if count > bytes_max or self._bytes_left < 0:
+                raise CsvError(_(TOO_LARGE))
+            yield piece
+
+    def _inflate(self, part: zipfile.ZipInfo) -> Iterator[bytes]:
         try:
             with self._zip.open(part) as opened:
                 while piece := opened.read(PIECE):
-                    count += len(piece)
-                    self._bytes_left -= len(piece)
-                    if count > bytes_max or self._bytes_left < 0:
-                        raise CsvError(_(TOO_LARGE))
                     yield piece
-        except (
-            zipfile.BadZipFile,
-            zlib.error,
-            EOFError,
-            NotImplementedError,
-            OSError,
-            RuntimeError,
-        ) as error:
+        except _BROKEN as error:
             raise CsvError(_(DAMAGED)) from error
 
     def parse(self, name: str, handler: XmlHandler) -> Iterator[None]:

@@ -236,7 +236,7 @@ class _Sheet:
 
     def _show(self, text: str) -> str:
         """Return what a cell shows: its saved result if it is a formula."""
-        if not self._has_value:
+        if not self._has_value or (self._has_formula and self._kind == "n" and not text):
             return NOT_CALCULATED
         match self._kind:
             case "s":
