@@ -88,6 +88,7 @@ def test_names_and_references_are_only_ever_text(service: Service, open_page: Op
     bring_session(page, service.base, person.session)
     page.goto("/dashboard/keys")
     page.get_by_label("Key name").fill(HARM[:100])
+    page.get_by_label("Your password").fill(PASSWORD)
     page.get_by_role("button", name="Create API key").click()
     page.goto("/dashboard/compose")
     page.get_by_label("Recipients").fill("+263771200001 <b>x</b>")

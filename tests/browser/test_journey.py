@@ -121,6 +121,7 @@ def follow(page: Page, node: Service, recipient: str, *, javascript: bool) -> No
 def make_key(page: Page) -> str:
     go_to(page, "API keys")
     page.get_by_label("Key name").fill("web shop")
+    page.get_by_label("Your password").fill(PASSWORD)
     page.get_by_role("button", name="Create API key").click()
     key = page.get_by_text(re.compile(r"^tmr_[0-9a-z]{26}_[0-9a-z]{32}$")).inner_text()
     inspect(page, "key")
@@ -189,6 +190,7 @@ def test_the_code_comes_by_mail_as_well(node: Service, mails: MailServer, open_p
     # It lets its reader look around; the code of the text opens the rest.
     page.goto("/dashboard/keys")
     page.get_by_label("Name").fill("shop")
+    page.get_by_label("Your password").fill(PASSWORD)
     page.get_by_role("button", name="Create API key").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Verify your number")
     kept = page.context.cookies()

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from tests.support.browser import Opener, bring_session
 from tests.support.hand import Hand, Way, ways
-from tests.support.identity.people import count, run_behind_proxy, sign_up
+from tests.support.identity.people import PASSWORD, count, run_behind_proxy, sign_up
 from tests.support.processes.service import Service
 
 MINE: Final = "SELECT count(*) FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE a.phone = $1"
@@ -33,6 +33,7 @@ def test_a_key_is_created_once_and_revoked_after_a_question(
     hand.go_to("API keys")
     hand.fill("Key name", "web shop")
     hand.tick(page.get_by_role("checkbox", name="account:read"), checked=False)
+    hand.fill("Your password", PASSWORD)
     hand.button("Create API key")
     key = page.locator("#key").text_content() or ""
     assert re.fullmatch(r"tmr_\w{26}_\w{32}", key)

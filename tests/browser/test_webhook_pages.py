@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from tests.support.browser import Opener, bring_session, page_height
 from tests.support.hand import Hand, Way, ways
-from tests.support.identity.people import Person, run_behind_proxy, sign_up
+from tests.support.identity.people import PASSWORD, Person, run_behind_proxy, sign_up
 from tests.support.processes.service import Service
 from tests.support.webhooks.pages import URL, account_of, add, add_events, attempt, put_attempts
 from tumira.dashboard.pages.webhooks import PAGE
@@ -62,6 +62,7 @@ def test_an_endpoint_is_set_up_looked_after_and_removed(
     hand.button("Test and resume")
     hand.expect_told("your server has not answered yet")
     hand.unfold("Rotate secret")
+    hand.fill("Your password", PASSWORD)
     hand.button("Create new secret")
     expect(secret).to_have_text(re.compile(r"whsec_\S{44}"))
     hand.unfold("Change endpoint")

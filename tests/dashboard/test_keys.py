@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.support.identity.people import (
+    PASSWORD,
     Person,
     alert,
     at_once,
@@ -36,7 +37,7 @@ def service(server_url: str) -> Iterator[Service]:
 
 
 def make_key(person: Person, name: str = "web shop", scopes: Sequence[str] = ALL) -> str:
-    page = person.browser.post(KEYS, data={"name": name, "scope": list(scopes)})
+    page = person.browser.post(KEYS, data={"name": name, "scope": list(scopes), "password": person.password})
     assert page.status_code == 200, page.text
     (key,) = set(KEY.findall(page.text))
     return str(key)
@@ -57,7 +58,7 @@ def balance(service: Service, key: str) -> int:
 def test_a_new_key_works_and_is_shown_this_once(service: Service) -> None:
     person = sign_up(service)
     assert "no API key yet" in person.browser.get(KEYS).text
-    page = person.browser.post(KEYS, data={"name": "web shop", "scope": list(ALL)})
+    page = person.browser.post(KEYS, data={"name": "web shop", "scope": list(ALL), "password": PASSWORD})
     assert page.headers["cache-control"] == "no-store"
     (key,) = set(KEY.findall(page.text))
     assert 'data-name="Last used">never' in person.browser.get(KEYS).text
@@ -78,7 +79,7 @@ def test_a_new_key_works_and_is_shown_this_once(service: Service) -> None:
 def test_a_form_that_is_sent_again_makes_no_second_key(service: Service) -> None:
     person = sign_up(service)
     (form,) = re.findall(r'name="form" value="(key_\w+)"', person.browser.get(KEYS).text)
-    fields = {"name": "web shop", "scope": list(ALL), "form": form}
+    fields = {"name": "web shop", "scope": list(ALL), "password": PASSWORD, "form": form}
     first = person.browser.post(KEYS, data=fields)
     (key,) = set(KEY.findall(first.text))
     assert id_of(key) == form
@@ -99,7 +100,7 @@ def test_a_form_that_is_sent_again_makes_no_second_key(service: Service) -> None
 
 def test_of_the_same_form_at_once_one_makes_a_key(service: Service) -> None:
     person = sign_up(service)
-    fields = {"name": "web shop", "scope": list(ALL), "form": new_form_id("key_")}
+    fields = {"name": "web shop", "scope": list(ALL), "password": PASSWORD, "form": new_form_id("key_")}
     answers = at_once([lambda: person.browser.post(KEYS, data=fields)] * 4)
     assert sorted(answer.status_code for answer in answers) == [200, 303, 303, 303]
 
@@ -215,7 +216,7 @@ def test_keys_in_use_come_first_and_revoked_ones_page_by_page(service: Service) 
 def test_the_limits_of_a_day_and_of_keys_in_use_are_told(service: Service) -> None:
     person = sign_up(service)
     fill_with_revoked(service, person, KEYS_A_DAY_MAX, "1 hour")
-    refused = person.browser.post(KEYS, data={"name": "one more", "scope": list(ALL)})
+    refused = person.browser.post(KEYS, data={"name": "one more", "scope": list(ALL), "password": PASSWORD})
     assert refused.status_code == 422
     assert "Try again tomorrow" in alert(refused)
     service.sql("UPDATE api_keys SET created_at = created_at - interval '1 day'")
@@ -228,7 +229,7 @@ def test_the_limits_of_a_day_and_of_keys_in_use_are_told(service: Service) -> No
         KEYS_MAX - 1,
         read_id("key_", id_of(key)),
     )
-    refused = person.browser.post(KEYS, data={"name": "at once", "scope": list(ALL)})
+    refused = person.browser.post(KEYS, data={"name": "at once", "scope": list(ALL), "password": PASSWORD})
     assert refused.status_code == 422
     assert f"You have {KEYS_MAX} active API keys" in alert(refused)
     revoke(person.browser, id_of(key))

@@ -12,6 +12,7 @@ import pytest
 from starlette.routing import Route
 
 from tests.support.identity.people import (
+    PASSWORD,
     SESSION,
     code_to,
     count,
@@ -227,7 +228,9 @@ def test_what_people_wrote_is_shown_as_they_wrote_it_and_never_carried_out(servi
     )
     assert_harmless(refused)
     browser = secure_sign_up(service, name=name, business=business)
-    made = browser.post("/dashboard/keys", data={"name": NASTY[:100], "scope": "messages:send"})
+    made = browser.post(
+        "/dashboard/keys", data={"name": NASTY[:100], "scope": "messages:send", "password": PASSWORD}
+    )
     assert_harmless(made)
     for path in ("/dashboard", "/dashboard/keys", "/dashboard/compose", "/dashboard/batches"):
         page = browser.get(path)

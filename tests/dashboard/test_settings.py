@@ -86,7 +86,9 @@ def account(service: Service, person: Person) -> Any:
 
 def make_key(person: Person) -> str:
     scopes = ["messages:send", "messages:read", "account:read"]
-    page = person.browser.post("/dashboard/keys", data={"name": "shop", "scope": scopes})
+    page = person.browser.post(
+        "/dashboard/keys", data={"name": "shop", "scope": scopes, "password": person.password}
+    )
     (key,) = set(KEY.findall(page.text))
     return str(key)
 

@@ -56,7 +56,7 @@ NEW: Final = "another good password"
 VERIFY: Final = "/dashboard/verify"
 START: Final = "/dashboard/verify/start"
 UNCONFIRMED: Final = "Verify your phone number to top up"
-KEY: Final = {"name": "shop", "scope": "messages:send"}
+KEY: Final = {"name": "shop", "scope": "messages:send", "password": PASSWORD}
 DASHBOARD: Final = Dashboard(
     Database("postgresql://nowhere"),
     cast("Batcher", None),
@@ -108,7 +108,7 @@ def test_who_enters_the_code_has_an_account_and_is_signed_in(service: Service) -
     # Until then there is no page, no key and nothing to send with.
     assert accounts_of(service, phone) == 0
     assert not is_signed_in(browser)
-    made = browser.post("/dashboard/keys", data={"name": "shop", "scope": "messages:send"})
+    made = browser.post("/dashboard/keys", data=KEY)
     assert goes_to(made) == "/dashboard/sign-in?next=%2Fdashboard%2Fkeys"
     # Nor does the token of the sign-up open what the token of a session does.
     token = browser.cookies[VERIFICATION]

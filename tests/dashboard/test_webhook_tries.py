@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.identity.people import Person, alert, count, goes_to, run_behind_proxy, sign_up
+from tests.support.identity.people import PASSWORD, Person, alert, count, goes_to, run_behind_proxy, sign_up
 from tests.support.processes.service import Service
 from tests.support.webhooks.pages import (
     HOSTILE,
@@ -200,7 +200,12 @@ def test_after_a_rotation_an_older_try_is_shown_without_a_signature_that_it_neve
     before = person.browser.get(path).text
     assert "webhook-signature: v1," in before
     assert "has changed since" not in before
-    post(person, f"/{endpoint}/rotate", seen=stored(service, endpoint)["changed_at"].isoformat())
+    post(
+        person,
+        f"/{endpoint}/rotate",
+        password=PASSWORD,
+        seen=stored(service, endpoint)["changed_at"].isoformat(),
+    )
     after = person.browser.get(path).text
     assert "webhook-signature" not in after
     assert "The endpoint has changed since this attempt." in after

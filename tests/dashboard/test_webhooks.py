@@ -9,7 +9,17 @@ from typing import Final, cast
 
 import pytest
 
-from tests.support.identity.people import Person, alert, count, goes_to, page_text, run_behind_proxy, sign_up
+from tests.support.identity.people import (
+    NAME,
+    PASSWORD,
+    Person,
+    alert,
+    count,
+    goes_to,
+    page_text,
+    run_behind_proxy,
+    sign_up,
+)
 from tests.support.processes.service import Service
 from tests.support.webhooks.calls import Names
 from tests.support.webhooks.pages import (
@@ -247,25 +257,27 @@ def test_every_change_is_noted_with_who_made_it_and_where_and_without_the_secret
     post(person, f"/{endpoint}/change", url=URL, description="new", type=SUBSCRIBABLE)
     post(person, f"/{endpoint}/change", url=URL, description="new", type=SUBSCRIBABLE)
     seen = stored(service, endpoint)["changed_at"].isoformat()
-    post(person, f"/{endpoint}/rotate", seen=seen)
+    post(person, f"/{endpoint}/rotate", password=PASSWORD, seen=seen)
     assert "It gets no more events." in show(person, endpoint)
     assert goes_to(post(person, f"/{endpoint}/remove")) == f"{WEBHOOKS}?removed=1"
     assert "The endpoint was removed" in person.browser.get(f"{WEBHOOKS}?removed=1").text
     assert person.browser.get(f"{WEBHOOKS}/{endpoint}").status_code == 404
-    page = person.browser.post("/dashboard/keys", data={"name": "till", "scope": "messages:send"})
+    page = person.browser.post(
+        "/dashboard/keys", data={"name": "till", "scope": "messages:send", "password": PASSWORD}
+    )
     key_id = "key_" + re.findall(r"tmr_(\w{26})_", page.text)[0]
     for _ in range(2):
         person.browser.post(f"/dashboard/keys/{key_id}/revoke")
     place = f"http://127.0.0.1:9 ({endpoint})"
     assert changes_of(service, person) == [
-        ("endpoint added", "owner", place),
-        ("endpoint paused", "owner", place),
-        ("endpoint resumed", "owner", place),
-        ("endpoint changed", "owner", f"{place}: URL, description"),
-        ("endpoint secret rotated", "owner", place),
-        ("endpoint removed", "owner", place),
-        ("key created", "owner", f"till ({key_id})"),
-        ("key revoked", "owner", f"till ({key_id})"),
+        ("endpoint added", NAME, place),
+        ("endpoint paused", NAME, place),
+        ("endpoint resumed", NAME, place),
+        ("endpoint changed", NAME, f"{place}: URL, description"),
+        ("endpoint secret rotated", NAME, place),
+        ("endpoint removed", NAME, place),
+        ("key created", NAME, f"till ({key_id})"),
+        ("key revoked", NAME, f"till ({key_id})"),
     ]
 
 
@@ -296,7 +308,7 @@ def test_a_secret_is_rotated_once_however_often_the_page_is_sent(service: Servic
     before = stored(service, endpoint)
     page = show(person, endpoint)
     (seen,) = re.findall(r'name="seen" value="([^"]*)"', page)
-    rotated = post(person, f"/{endpoint}/rotate", seen=html.unescape(seen))
+    rotated = post(person, f"/{endpoint}/rotate", password=PASSWORD, seen=html.unescape(seen))
     (secret,) = set(SECRET.findall(rotated.text))
     assert rotated.headers["cache-control"] == "no-store"
     after = stored(service, endpoint)
@@ -305,7 +317,7 @@ def test_a_secret_is_rotated_once_however_often_the_page_is_sent(service: Servic
     assert "the old one also signs until" in show(person, endpoint)
     assert secret not in show(person, endpoint)
     for again in (html.unescape(seen), "", "yesterday", "2026-11-16T08:00:00"):
-        refused = post(person, f"/{endpoint}/rotate", seen=again)
+        refused = post(person, f"/{endpoint}/rotate", password=PASSWORD, seen=again)
         assert refused.status_code == 409
         assert "its secret was not changed" in alert(refused)
         assert not SECRET.search(refused.text)

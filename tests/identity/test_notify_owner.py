@@ -67,7 +67,8 @@ def mailed(service: Service) -> Sequence[tuple[str, str, str]]:
 
 def make_key(person: Person, name: str = "web shop") -> httpx.Response:
     return person.browser.post(
-        "/dashboard/keys", data={"name": name, "scope": ["messages:send", "messages:read"]}
+        "/dashboard/keys",
+        data={"name": name, "scope": ["messages:send", "messages:read"], "password": person.password},
     )
 
 

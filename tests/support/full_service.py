@@ -287,7 +287,8 @@ def _add_traffic(service: Service, person: Person) -> dict[str, str]:
     # The page is longer with an address on it.
     person.browser.post("/dashboard/top-up/usdt")
     key = person.browser.post(
-        "/dashboard/keys", data={"name": "x" * 90, "scope": ["messages:send", "account:read"]}
+        "/dashboard/keys",
+        data={"name": "x" * 90, "scope": ["messages:send", "account:read"], "password": person.password},
     )
     token = re.search(r"tmr_\w{26}_\w{32}", key.text)
     assert token is not None

@@ -12,8 +12,9 @@ from tumira.accounts import api_keys
 from tumira.accounts.api_keys import NEWEST, Scope
 from tumira.core.ids import KEY, KeyId, read_id, write_id
 from tumira.core.translation import _, mark
+from tumira.dashboard.pages.settings import ask_password
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.html.forms import Faults, Form, FormId, TextField, Ticked, new_form_id, read_path_id
+from tumira.html.forms import Faults, Form, FormId, Secret, TextField, Ticked, new_form_id, read_path_id
 from tumira.html.redirect import redirect
 from tumira.identity.manage_keys import (
     KEYS_A_DAY_MAX,
@@ -24,7 +25,7 @@ from tumira.identity.manage_keys import (
     create_key,
     revoke_key,
 )
-from tumira.identity.person_rules import check_name, clean_name
+from tumira.identity.person_rules import PASSWORD_MAX, check_name, clean_name
 
 KEYS: Final = "/dashboard/keys"
 REVOKED_SHOWN: Final = 20
@@ -48,6 +49,7 @@ DONE: Final = {
 class KeyForm(Form):
     name = TextField(check_name, clean=clean_name)
     scopes = Ticked(SCOPES, name="scope")
+    password = Secret(cut=PASSWORD_MAX)
     # Becomes the id of the key, so that a form which is sent again makes no second key.
     form = FormId(KEY)
 
@@ -93,6 +95,10 @@ async def create(session: CustomerSession) -> Response:
     name, scopes = form.name.data, [Scope(value) for value in form.scopes.data]
     if form.form.typed and form.form.data is None:
         form.faults[""] = _("This page was open for too long. Press Create API key again.")
+    if not form.faults:
+        refused = await ask_password(session, form.password.data)
+        if refused is not None:
+            return await _page(session, {"password": refused[0]}, refused[1], name=name, scopes=scopes)
     if form.faults:
         return await _page(session, form.faults, 422, name=name, scopes=scopes)
     key_id = None if form.form.data is None else KeyId(form.form.data)

@@ -44,7 +44,7 @@ from tumira.html.forms import (
 from tumira.html.redirect import redirect
 from tumira.identity import browsers, profile
 from tumira.identity.person_rules import PASSWORD_MAX, check_email, check_name, check_password, clean_name
-from tumira.identity.reauthenticate import PasswordCheck
+from tumira.identity.reauthenticate import PasswordCheck, confirm_password
 from tumira.identity.store import logins, second_factors, sessions
 
 SETTINGS: Final = "/dashboard/settings"
@@ -165,6 +165,12 @@ def routes(services: Services) -> Sequence[Route]:
 def fault_of_password(check: PasswordCheck, wrong: str = WRONG_PASSWORD) -> tuple[str, int]:
     """Return the message and the status for a password that was not accepted."""
     return (_(TOO_OFTEN), 429) if check is PasswordCheck.TOO_OFTEN else (_(wrong), 422)
+
+
+async def ask_password(session: CustomerSession, password: str) -> tuple[str, int] | None:
+    """Compare the password of who is signed in; return the message and the status unless it is right."""
+    check = await confirm_password(session.database, session.requester, password)
+    return None if check is PasswordCheck.RIGHT else fault_of_password(check)
 
 
 def _write(amount: Decimal | None) -> str:

@@ -14,11 +14,13 @@ from starlette.routing import Route
 from tumira.core.days import local_day, local_midnight
 from tumira.core.ids import ENDPOINT, EVENT, EndpointId, EventId, read_id, write_id
 from tumira.core.translation import _, mark, ngettext
+from tumira.dashboard.pages.settings import ask_password
 from tumira.dashboard.session import CustomerSession, Private, Services, private
 from tumira.events import MEANINGS, SUBSCRIBABLE
-from tumira.html.forms import Faults, Form, TextField, Ticked, needed, read_path_id, read_query_id
+from tumira.html.forms import Faults, Form, Secret, TextField, Ticked, needed, read_path_id, read_query_id
 from tumira.html.page import write_count
 from tumira.html.redirect import redirect
+from tumira.identity.person_rules import PASSWORD_MAX
 from tumira.webhooks import manage, view
 from tumira.webhooks import url as webhook_url
 from tumira.webhooks.http_client import CallFailedError, NotPublicError, resolve_public
@@ -127,6 +129,7 @@ class EndpointForm(Form):
 
 class RotateForm(Form):
     seen = TextField()
+    password = Secret(cut=PASSWORD_MAX)
 
 
 class SendAgainForm(Form):
@@ -296,7 +299,11 @@ async def resume(session: CustomerSession, endpoint_id: EndpointId, *, from_now:
 
 
 async def rotate(session: CustomerSession, endpoint_id: EndpointId) -> Response:
-    seen = _read_time((await RotateForm.read(session.request)).seen.data)
+    form = await RotateForm.read(session.request)
+    refused = await ask_password(session, form.password.data)
+    if refused is not None:
+        return await _show(session, endpoint_id, {"password": refused[0]}, refused[1])
+    seen = _read_time(form.seen.data)
     _endpoint, secret = await manage.rotate_secret(session.database, endpoint_id, by=_by(session), seen=seen)
     return await _show(session, endpoint_id, {}, secret=secret)
 
