@@ -26,7 +26,7 @@ UNSEEN: Final = frozenset({"kind", "id", "name", "type", "attributes"})
 ATTRIBUTES: Final = frozenset({"kind", "described"})
 CODE: Final = frozenset({"code", "pre"})
 CLASSES: Final = frozenset({"card", "created", "dense", "end", "num"})
-MARKED: Final = frozenset({"_", "gettext", "ngettext", "asset", "icon"})
+MARKED: Final = frozenset({"_", "gettext", "ngettext", "asset", "icon", "may"})
 
 
 class _Texts(HTMLParser):
