@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs foreign programs that tests use: Node.js (segment counters, an SMSC, a chain, axe, a client), PHP,
-# Composer and Laravel (a webhook receiver, a client), Chromium (pages), iproute2 (networks of nodes), promtool
-# (alerts), HAProxy and nginx (draining).
+# Composer and Laravel (a webhook receiver, a client), Chromium (pages), poppler-utils (PDF), iproute2 (networks
+# of nodes), promtool (alerts), HAProxy and nginx (draining).
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/system.sh
@@ -24,6 +24,10 @@ laravel='php-illuminate-notifications php-illuminate-config php-illuminate-event
 if ! test -d /usr/share/php/Illuminate/Notifications; then
     # shellcheck disable=SC2086 # These are several words.
     install_packages $laravel || echo "Laravel is missing, so the test of its notification channel is skipped: install $laravel."
+fi
+
+if ! command -v pdftotext >/dev/null; then
+    install_packages poppler-utils || echo "pdftotext is missing, so tests that read PDF files are skipped: install poppler-utils."
 fi
 
 if ! command -v ip >/dev/null && ! test -x /usr/sbin/ip && ! test -x /sbin/ip; then

@@ -109,6 +109,7 @@ class Web:
             support=support,
             data_dir=data_dir,
             carrier_proxy=carrier_proxy,
+            seller=seller,
         )
         self._carrier_hooks = CarrierHooks(database, public_url)
         docs = DocsPages(database, public_url, TEST_NUMBERS, support)

@@ -15,6 +15,7 @@ from tumira.core.loops import forever
 from tumira.core.settings import Smtp
 from tumira.core.settings.networks import NetworkLookup
 from tumira.core.settings.payments import Payments
+from tumira.core.settings.seller import NO_SELLER, Seller
 from tumira.core.settings.tracing import Tracing
 from tumira.core.tracing import tracing
 from tumira.delivery.replies.handle import EVERY_S, handle_replies
@@ -23,6 +24,8 @@ from tumira.delivery.supervisor import DEFAULT_TERMS, CarrierTerms, Supervisor
 from tumira.mail.worker import MailWorker
 from tumira.operations.maintenance import run_maintenance
 from tumira.operations.metrics_server import show_metrics
+from tumira.papers.issue import ISSUE_EVERY_S, PAPERS_AT_ONCE, PaperIssuer, issue_due
+from tumira.papers.monthly_mail import MAIL_EVERY_S, mail_statements
 from tumira.postgres.pool import Database
 from tumira.runtime import heartbeat
 from tumira.topups.providers.registry import open_providers
@@ -59,6 +62,7 @@ async def run_worker(
     traces: Tracing | None = None,
     keep_weeks: int | None = None,
     network_lookup: NetworkLookup | None = None,
+    seller: Seller = NO_SELLER,
 ) -> None:
     """Work until cancelled; then unbind from the carriers in good order."""
     # A name that no other process ever has: what a dead one had claimed must not look like ours.
@@ -90,9 +94,17 @@ async def run_worker(
         group.create_task(forever("handle replies", partial(handle_replies, database), EVERY_S))
         if network_lookup is not None:
             group.create_task(LookupWorker(database, network_lookup).run())
+        issuer = PaperIssuer(seller, public_url)
+        group.create_task(forever("issue papers", partial(_issue_papers, database, issuer), ISSUE_EVERY_S))
         if smtp is not None:
             group.create_task(MailWorker(database, smtp).run())
+            mailing = partial(mail_statements, database, issuer)
+            group.create_task(forever("mail statements", mailing, MAIL_EVERY_S))
         # Also with nobody to ask: what was started while there was somebody has to end.
         group.create_task(TopUpWorker(database, open_providers(payments, public_url)).run())
         if payments.usdt is not None:
             group.create_task(ChainWatcher(database, payments.usdt).run())
+
+
+async def _issue_papers(database: Database, issuer: PaperIssuer) -> float | None:
+    return 0.0 if await issue_due(database, issuer) == PAPERS_AT_ONCE else None

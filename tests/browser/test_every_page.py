@@ -52,6 +52,8 @@ ELSEWHERE: Final = {
     "/dashboard/upload/review",
     "/dashboard/upload/text",
     "/dashboard/texts/review",
+    "/dashboard/top-up/{id}/receipt",
+    "/dashboard/ledger/{entry}/receipt",
 }
 NO_PAGES: Final = ("/healthz", "/readyz", "/metrics", "/static/", "/hooks/")
 PUBLIC: Final = (
@@ -108,16 +110,18 @@ DASHBOARD: Final = (
     "/dashboard/top-up/usdt?amount=12.50",
     "/dashboard/top-up/voucher",
     "/dashboard/top-up/{top_up}",
-    "/dashboard/top-up/{top_up}/receipt",
     "/dashboard/ledger",
     "/dashboard/ledger?kind=refunds&from=2026-02-30",
     "/dashboard/ledger?kind=top-ups&to=2020-01-01",
-    "/dashboard/ledger/{entry}/receipt",
     "/dashboard/people",
     "/dashboard/people/{member}",
     "/dashboard/people/leave",
     "/dashboard/accounts",
+    "/dashboard/papers",
+    "/dashboard/papers/{paper}",
+    "/dashboard/papers/statements/{month}",
     "/dashboard/settings",
+    "/dashboard/settings/billing",
     "/dashboard/settings/changes",
     "/dashboard/settings/passcodes",
     "/dashboard/settings/second-factor",
@@ -151,6 +155,10 @@ CONSOLE: Final = (
     "/operator/top-ups",
     "/operator/top-ups/{doubt}",
     "/operator/prices",
+    "/operator/papers",
+    "/operator/papers/{paper}",
+    "/operator/accounts/{account}/papers",
+    "/operator/accounts/{account}/papers/{month}",
     "/operator/content",
     "/operator/content/templates",
     "/operator/content/refusals/{account}/{digest}",
@@ -215,7 +223,7 @@ def test_every_route_is_in_the_list() -> None:
         for route in routes
         if "GET" in (route.methods or ())
         and not route.path.startswith(NO_PAGES)
-        and not route.path.endswith((".csv", ".xlsx", "/progress", "/now", "/deposits", "/paper"))
+        and not route.path.endswith((".csv", ".xlsx", ".pdf", "/progress", "/now", "/deposits", "/paper"))
         and not any(route.path_regex.match(path) for path in listed)
     }
     assert missing == ELSEWHERE

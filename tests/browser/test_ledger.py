@@ -49,7 +49,7 @@ def test_a_page_of_entries_is_short_and_a_credit_leads_to_its_receipt(
     hand.button("Filter")
     expect(page.locator("tbody tr")).to_have_count(5)
     hand.inspect("ledger")
-    hand.press(page.get_by_role("link", name="Credit, receipt").first)
+    hand.press(page.get_by_role("link", name="Credit, with receipt").first)
     hand.expect_heading("Receipt")
     expect(page.get_by_text("Paid in cash at the counter")).to_be_visible()
     expect(page.get_by_role("button", name="Print")).to_be_visible(visible=way.javascript)

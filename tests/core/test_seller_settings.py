@@ -47,8 +47,11 @@ def test_what_a_receipt_could_not_show_is_refused(name: str, value: str, said: s
         read_seller({**ALL, f"TUMIRA_SELLER_{name}": value})
 
 
-def test_vat_is_a_part_of_the_amount() -> None:
-    seller = read_seller(ALL | {"TUMIRA_SELLER_TAX_RATE": "15"})
-    assert seller.tax_in(Decimal(10)) == Decimal("1.30")
-    assert seller.tax_in(Decimal("8.1081")) == Decimal("1.06")
-    assert NO_SELLER.tax_in(Decimal(10)) is None
+def test_the_rate_is_given_or_that_of_a_country() -> None:
+    by_country = {**ALL, "TUMIRA_SELLER_TAX_RATE": "", "TUMIRA_SELLER_COUNTRY": "ZA"}
+    assert read_seller(by_country).country == "ZA"
+    assert "`TUMIRA_SELLER_COUNTRY`" in DOCUMENT.read_text()
+    with pytest.raises(OperatorError, match="are both set"):
+        read_seller({**ALL, "TUMIRA_SELLER_COUNTRY": "ZA"})
+    with pytest.raises(OperatorError, match="must be two letters"):
+        read_seller({**by_country, "TUMIRA_SELLER_COUNTRY": "Zimbabwe"})

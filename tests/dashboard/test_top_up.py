@@ -243,7 +243,7 @@ def test_every_state_is_told_with_what_to_do(payer: Payer) -> None:
     payer.tell(top_up_id, Paid("9510", Decimal(10)))
     said = payer.said(top_up_id)
     assert "US$10.00 was added to your balance. Your balance US$11.00" in said
-    assert link(payer.page(path_of(top_up_id)), "Receipt") == path_of(top_up_id) + "/receipt"
+    assert link(payer.page(path_of(top_up_id)), "Receipt or invoice") == path_of(top_up_id) + "/receipt"
     payer.service.run(manage_accounts.credit, payer.caller.id, Decimal(-7), note="spent", actor="test")
     payer.tell(top_up_id, Reversed("disputed"))
     said = payer.said(top_up_id)
@@ -295,7 +295,7 @@ def test_nothing_that_came_from_elsewhere_becomes_part_of_a_page(payer: Payer) -
     payer.service.sql("UPDATE accounts SET business = $2 WHERE id = $1", payer.caller.id, HOSTILE)
     paid = payer.start()
     payer.tell(paid, Paid(HOSTILE, Decimal(10)))
-    receipt = payer.page(path_of(paid) + "/receipt")
+    receipt = payer.receipt(path_of(paid))
     assert "<script>alert" not in receipt
     assert words(HOSTILE.partition("<")[0]) in words(receipt)
     assert "970299" not in receipt
@@ -319,10 +319,10 @@ def test_a_receipt_says_all_and_is_there_once_something_was_credited(payer: Paye
     top_up_id = payer.start(wallet="innbucks")
     assert payer.ask(path_of(top_up_id) + "/receipt").status_code == 404
     payer.tell(top_up_id, Paid("PN-9518", Decimal(10)))
-    page = payer.page(path_of(top_up_id) + "/receipt")
+    page = payer.receipt(path_of(top_up_id))
     said = words(page)
     for expected in (
-        "Customer Test",
+        "To Test",
         "Method InnBucks (Paynow)",
         f"Payment reference {write_id(TOP_UP, top_up_id)}",
         "Provider reference PN-9518",

@@ -64,7 +64,7 @@ def test_a_voucher_is_redeemed_at_the_rate_that_was_shown(payer: Payer) -> None:
     )
     assert "R150.00 with 1Voucher" in payer.said(top_up_id)
     payer.tell(top_up_id, Paid("T-1", Decimal(150)))
-    receipt = words(payer.page(path_of(top_up_id) + "/receipt"))
+    receipt = words(payer.receipt(path_of(top_up_id)))
     for expected in (
         "Method 1Voucher",
         "Provider reference T-1",
@@ -129,7 +129,7 @@ def test_what_is_left_of_a_voucher_is_shown_until_it_is_noted(payer: Payer, othe
     said = payer.said(top_up_id)
     assert "8888777766665555" in said
     assert "1Voucher, worth R50.00, valid until 2029-11-30" in said
-    assert "8888777766665555" not in payer.page(path_of(top_up_id) + "/receipt")
+    assert "8888777766665555" not in payer.receipt(path_of(top_up_id))
     assert other.post(path_of(top_up_id) + "/noted").status_code == 404
     assert "8888777766665555" in payer.said(top_up_id)
     assert payer.post(path_of(top_up_id) + "/noted").headers["location"] == path_of(top_up_id)
@@ -241,7 +241,7 @@ def test_a_receipt_in_usdt_names_its_transactions(payer: Payer) -> None:
     place = int(payer.caller.id.int % 1_000_000)
     payer.tell(row["id"], Paid(f"56:{TX}:{place}", Decimal("6.50000000000001")))
     deposit(payer, place, 65 * 10**17 + 10**4, "credited", row["id"])
-    receipt = words(payer.page(path_of(row["id"]) + "/receipt"))
+    receipt = words(payer.receipt(path_of(row["id"])))
     for expected in (
         f"Transaction {TX}",
         "Amount paid 6.50000000000001 USDT",

@@ -170,10 +170,26 @@ BREAKS_TOPPED_UP: Final = {
          WHERE asked = 5
         """,
     "top_up_transfer: paid in another way": "UPDATE top_ups SET method = 'voucher' WHERE asked = 5",
-    "top_up_transfer: without a top-up + balance": """
+    "top_up_transfer: without a top-up + balance + paper": """
         ALTER TABLE transfers DROP CONSTRAINT a_top_up_is_named;
         INSERT INTO transfers (account_id, from_book, to_book, amount)
         SELECT id, 'topup:paynow', 'customer', 1 FROM accounts WHERE phone <> 'system'
+        """,
+    "paper_number": "UPDATE paper_series SET last = 1 WHERE series = 'INV'",
+    "paper: none": "DELETE FROM papers_due",
+    "paper: of another amount + paper_number": """
+        INSERT INTO papers (series, number, account_id, transfer_id, total, content)
+        SELECT 'REC', 2, account_id, id, 1, '' FROM transfers WHERE amount = 9 AND to_book = 'customer';
+        DELETE FROM papers_due
+         WHERE transfer_id = (SELECT id FROM transfers WHERE amount = 9 AND to_book = 'customer')
+        """,
+    "statement: its movements are others": """
+        INSERT INTO statements (account_id, month, first_id, next_id, movements, opening, closing, content)
+        SELECT id, '2026-10-01', 0, 1, 0, 0, 0.01, '' FROM accounts WHERE phone <> 'system'
+        """,
+    "statement: it does not follow on": """
+        INSERT INTO statements (account_id, month, first_id, next_id, movements, opening, closing, content)
+        SELECT id, '2026-10-01', 0, 0, 0, 1, 1, '' FROM accounts WHERE phone <> 'system'
         """,
     "money_by_day": "INSERT INTO money_days VALUES (current_date, 'adjustment', 'customer', 1, 1)",
     "voucher: of another amount": "UPDATE vouchers SET amount = 25 WHERE top_up_id IS NOT NULL",

@@ -13,6 +13,7 @@ from uuid import UUID
 from tests.support.identity.members import add, invite, link_and_code
 from tests.support.identity.operators import OperatorBrowser, new_operator
 from tests.support.identity.people import Person, new_phone, run_behind_proxy, sign_up
+from tests.support.papers import ISSUER
 from tests.support.processes.service import Service
 from tumira.audit_log import Actor
 from tumira.contacts import manage as lists
@@ -21,6 +22,7 @@ from tumira.content import near_line
 from tumira.content import review as content_review
 from tumira.content.near_line_store import MarkedSend
 from tumira.content.store import digest_of
+from tumira.core.days import local_day
 from tumira.core.histogram import bucket_of
 from tumira.core.ids import (
     ACCOUNT,
@@ -50,6 +52,7 @@ from tumira.delivery.store import latency as latencies
 from tumira.events import NewEvent, record_events
 from tumira.identity import manage_accounts
 from tumira.identity.roles import MemberRole
+from tumira.papers.issue import find_or_issue
 from tumira.postgres.pool import Database
 from tumira.replies import opt_outs
 from tumira.replies import store as replies
@@ -317,8 +320,15 @@ def _add_traffic(service: Service, person: Person) -> dict[str, str]:
         "batch": write_id(BATCH, row["batch_id"]),
         "message": write_id(MESSAGE, row["id"]),
         "key": f"key_{token[0].split('_')[1]}",
-        "entry": str(credit["max"]),
+        "paper": _issue(service, account_id, credit["max"]),
+        "month": f"{local_day(datetime.now(UTC)):%Y-%m}",
     }
+
+
+def _issue(service: Service, account_id: AccountId, entry_id: int) -> str:
+    paper = service.run(find_or_issue, ISSUER, account_id, entry_id)
+    assert paper is not None
+    return paper.number
 
 
 def add_receipts(service: Service) -> None:

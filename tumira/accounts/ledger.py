@@ -32,16 +32,32 @@ WITH moved AS (
     INSERT INTO transfers (account_id, from_book, to_book, amount, note, actor)
     SELECT id, %(from_book)s, %(to_book)s, %(amount)s, %(note)s, %(actor)s
       FROM moved
+ RETURNING id
+), due AS (
+    INSERT INTO papers_due (transfer_id)
+    SELECT id
+      FROM recorded
+     WHERE %(needs_paper)s
 )
 SELECT balance FROM moved
 """)
 
 
 async def adjust(
-    connection: Connection, account_id: AccountId, amount: Decimal, *, note: str, actor: str
+    connection: Connection,
+    account_id: AccountId,
+    amount: Decimal,
+    *,
+    note: str,
+    actor: str,
+    is_payment: bool = False,
 ) -> Decimal:
-    """Credit or debit an account on the operator's order; return the balance after it."""
+    """Credit or debit an account on the operator's order; return the balance after it.
+
+    A credit that is a payment gets an invoice or a receipt.
+    """
     assert amount != 0
+    assert amount > 0 or not is_payment
     books = ("adjustment", "customer") if amount > 0 else ("customer", "adjustment")
     balance = await SQL_MOVE.value(
         connection,
@@ -51,6 +67,7 @@ async def adjust(
         to_book=books[1],
         note=note,
         actor=actor,
+        needs_paper=is_payment,
     )
     assert isinstance(balance, Decimal)
     return balance
@@ -135,12 +152,12 @@ class Entries:
 
 
 SIGNED: Final = "CASE WHEN to_book = 'customer' THEN amount ELSE -amount END"
-_KIND: Final = """
+KIND: Final = """
 CASE WHEN message_id IS NOT NULL THEN 'refunds'
      WHEN batch_id IS NOT NULL THEN 'sends'
      WHEN 'adjustment' IN (from_book, to_book) THEN 'adjustments'
      ELSE 'top-ups' END"""
-_BOOK: Final = "CASE WHEN to_book = 'customer' THEN from_book ELSE to_book END"
+BOOK: Final = "CASE WHEN to_book = 'customer' THEN from_book ELSE to_book END"
 
 
 # Planned without values, a plan depends on guesses, as that bounds of `id` alone are narrow. So both columns
@@ -151,9 +168,9 @@ def _walk(condition: str) -> Statement:
     return Statement(f"""
 SELECT id, kind, amount, batch_id, message_id, book, note, created_at, fits, place = %(look_max)s AS is_last
   FROM (SELECT account_id, id, {SIGNED} AS amount, batch_id, message_id, note, created_at,
-               {_BOOK} AS book,
-               {_KIND} AS kind,
-               {_KIND} = ANY(%(kinds)s::text[]) AS fits,
+               {BOOK} AS book,
+               {KIND} AS kind,
+               {KIND} = ANY(%(kinds)s::text[]) AS fits,
                row_number() OVER (ORDER BY account_id DESC, id DESC) AS place
           FROM transfers
          WHERE {condition}
@@ -207,7 +224,7 @@ def _entry(row: asyncpg.Record) -> LedgerEntry:
 
 
 SQL_FIND_ENTRY: Final = Statement(f"""
-SELECT id, {_KIND} AS kind, {SIGNED} AS amount, batch_id, message_id, {_BOOK} AS book, note, created_at
+SELECT id, {KIND} AS kind, {SIGNED} AS amount, batch_id, message_id, {BOOK} AS book, note, created_at
   FROM transfers
  WHERE id = %(entry_id)s
    AND account_id = %(account_id)s

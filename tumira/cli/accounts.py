@@ -108,14 +108,19 @@ async def account_show(database: Database, *, account_id: AccountId) -> None:
 @click.argument("account_id", type=ACCOUNT_ID)
 @click.argument("amount", type=AmountType(signed=True))
 @click.option("--note", required=True, help="Why; the customer sees it in the ledger.")
+@click.option("--gift", is_flag=True, help="Nobody paid for it, so there is no invoice and no receipt.")
 @database_command
-async def account_credit(database: Database, *, account_id: AccountId, amount: Decimal, note: str) -> None:
-    """Credit an account; a negative amount debits it."""
+async def account_credit(
+    database: Database, *, account_id: AccountId, amount: Decimal, note: str, gift: bool
+) -> None:
+    """Credit an account with a payment, or a gift; a negative amount debits it."""
     if not amount:
         raise OperatorError("The amount is zero; nothing to do.")
     if not note.strip():
         raise OperatorError("Say why, as in --note 'Paid in cash'; the customer sees it in the ledger.")
-    found = await manage_accounts.credit(database, account_id, amount, note=note, actor=actor().name)
+    found = await manage_accounts.credit(
+        database, account_id, amount, note=note, actor=actor().name, is_payment=not gift
+    )
     show(_account(found), title="Done.")
 
 

@@ -102,7 +102,7 @@ async def _demo(database: Database, *, settings: Settings) -> None:
         )
     elif account.balance < 1:
         account = await manage_accounts.credit(
-            database, account.id, DEMO_BALANCE, note="Demo", actor=actor().name
+            database, account.id, DEMO_BALANCE, note="Demo", actor=actor().name, is_payment=False
         )
     key_id, key = await manage_keys.create_key(database, account.id, "Demo", list(Scope), actor=actor())
     curl = _curl(settings.public_url, key)

@@ -65,6 +65,7 @@ async def _worker(
         traces=settings.tracing,
         keep_weeks=settings.keep_weeks,
         network_lookup=settings.network_lookup,
+        seller=settings.seller,
     )
     await stopping.cancel(work)
     await database.close()

@@ -16,6 +16,7 @@ from tumira.console.pages import (
     messages,
     money,
     near_line,
+    papers,
     prices,
     receipts,
     replies,
@@ -31,6 +32,7 @@ from tumira.console.pages import (
 )
 from tumira.console.session import Services
 from tumira.core.settings.payments import Payments
+from tumira.core.settings.seller import NO_SELLER, Seller
 from tumira.core.settings.support import NO_SUPPORT, Support
 from tumira.html.cookies import Cookie
 from tumira.html.page import Assets, Templates
@@ -51,6 +53,7 @@ class Console:
         support: Support = NO_SUPPORT,
         data_dir: Path | None = None,
         carrier_proxy: str | None = None,
+        seller: Seller = NO_SELLER,
     ) -> None:
         self._services = Services(
             database=database,
@@ -62,6 +65,7 @@ class Console:
             support=support,
             data_dir=data_dir,
             carrier_proxy=carrier_proxy,
+            seller=seller,
         )
 
     @property
@@ -86,6 +90,7 @@ class Console:
             top_ups,
             vouchers,
             margin,
+            papers,
             carriers,
             routes,
             receipts,

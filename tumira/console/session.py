@@ -1,8 +1,9 @@
 """The session of an operator; a viewer reads everything, an admin changes things too."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.audit_log import Actor
+from tumira.core.settings.seller import NO_SELLER, Seller
 from tumira.core.translation import _, mark
 from tumira.delivery.manage_carriers import list_simulated
 from tumira.html.forms import FormRefused
@@ -19,10 +21,13 @@ from tumira.html.guards import address_of, refuse_foreign_writes
 from tumira.html.redirect import NavItem, current_item, redirect
 from tumira.html.sign_in import PageServices, find_signed_in
 from tumira.identity.store.sessions import SignedInOperator
+from tumira.papers.issue import PaperIssuer
 from tumira.postgres.pool import Database
 
 HOME: Final = "/operator"
 SIGN_IN: Final = "/operator/sign-in"
+# Downloads must not take all connections.
+DOWNLOADS_AT_ONCE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,13 @@ class ConsoleServices(PageServices):
     data_dir: Path | None = None
     # The proxy for calls to carriers.
     carrier_proxy: str | None = None
+    # Whose name stands on papers.
+    seller: Seller = NO_SELLER
+    downloads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DOWNLOADS_AT_ONCE))
+
+    @property
+    def issuer(self) -> PaperIssuer:
+        return PaperIssuer(self.seller, self.public_url)
 
 
 Services = ConsoleServices
@@ -57,6 +69,7 @@ NAVIGATION: Final = (
             NavItem("/operator/vouchers", mark("Vouchers"), "voucher"),
             NavItem("/operator/prices", mark("Prices"), "prices"),
             NavItem("/operator/margin", mark("Margin"), "margin"),
+            NavItem("/operator/papers", mark("Papers"), "ledger"),
         ),
     ),
     (

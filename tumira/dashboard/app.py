@@ -29,7 +29,6 @@ from tumira.dashboard.pages import (
     pay_by_usdt,
     pay_by_voucher,
     pay_by_wallet,
-    receipts,
     replies,
     results,
     second_factor,
@@ -44,6 +43,7 @@ from tumira.dashboard.pages import (
     webhooks,
 )
 from tumira.dashboard.pages.contacts import list_settings, lists, one_list, texts
+from tumira.dashboard.pages.papers import details, invoices, statements
 from tumira.dashboard.pages.people import join, members
 from tumira.dashboard.permissions import check_table
 from tumira.dashboard.session import Services, top_up_path
@@ -135,11 +135,13 @@ class Dashboard:
             pay_by_voucher,
             # After the ways to pay, whose addresses look like those of top-ups.
             top_up_progress,
-            receipts,
+            invoices,
+            statements,
             ledger,
             members,
             settings,
             passcodes,
+            details,
             second_factor,
         )
         routes = [route for module in modules for route in module.routes(self._services)]

@@ -27,6 +27,7 @@ from tumira.identity.reauthenticate import Requester
 from tumira.identity.roles import PERMISSIONS, ROLE_NAMES
 from tumira.identity.store import people
 from tumira.identity.store.sessions import SignedInCustomer
+from tumira.papers.issue import PaperIssuer
 from tumira.postgres.pool import Database
 from tumira.pricing.destinations import PriceStatus
 from tumira.pricing.store import get_tariff
@@ -39,6 +40,7 @@ SIGN_IN: Final = "/dashboard/sign-in"
 VERIFY: Final = "/dashboard/verify"
 TOP_UP: Final = "/dashboard/top-up"
 ACCOUNTS: Final = "/dashboard/accounts"
+PAPERS: Final = "/dashboard/papers"
 
 # No segment costs as much, so the prices are read only for balances below it.
 SEGMENT_PRICE_MAX: Final = Decimal(1)
@@ -67,6 +69,10 @@ class Services(PageServices):
     resolve: Resolve = field(default_factory=Resolver)
     downloads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DOWNLOADS_AT_ONCE))
 
+    @property
+    def issuer(self) -> PaperIssuer:
+        return PaperIssuer(self.seller, self.public_url)
+
 
 NAVIGATION: Final = (
     NavItem(HOME, mark("Overview"), "overview"),
@@ -80,6 +86,7 @@ NAVIGATION: Final = (
     NavItem("/dashboard/webhooks", mark("Webhooks"), "webhooks"),
     NavItem(TOP_UP, mark("Top up"), "top-up"),
     NavItem("/dashboard/ledger", mark("Ledger"), "ledger"),
+    NavItem(PAPERS, mark("Statements"), "receipts"),
     NavItem("/dashboard/people", mark("People"), "people"),
     NavItem("/dashboard/settings", mark("Settings"), "settings"),
 )

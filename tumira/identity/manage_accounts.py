@@ -45,8 +45,12 @@ async def credit(
     actor: str,
     address: str | None = None,
     press: UUID | None = None,
+    is_payment: bool = True,
 ) -> Account:
-    """Credit an account, or debit it with a negative amount; a form is carried out once."""
+    """Credit an account, or debit it with a negative amount; a form is carried out once.
+
+    A credit gets an invoice or a receipt, unless it is no payment.
+    """
     try:
         async with database.transaction() as connection:
             await _existing(connection, account_id)
@@ -54,7 +58,9 @@ async def credit(
                 raise AlreadySubmittedError(
                     _("This form was already submitted. Nothing was changed a second time.")
                 )
-            await ledger.adjust(connection, account_id, amount, note=note, actor=actor)
+            await ledger.adjust(
+                connection, account_id, amount, note=note, actor=actor, is_payment=is_payment and amount > 0
+            )
             what = "balance credited" if amount > 0 else "balance debited"
             detail = f"{money.write(abs(amount))} USD: {note}"
             await record_change(connection, account_id, Actor(actor, address), what, detail)

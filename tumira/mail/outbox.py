@@ -20,20 +20,39 @@ class Mail:
     body: str = field(repr=False)
     tries: int
     left_s: float
+    # A PDF, and the name of its file.
+    attachment: bytes | None = field(default=None, repr=False)
+    attachment_name: str | None = None
 
 
 SQL_INSERT: Final = Statement("""
-INSERT INTO mails (id, recipient, subject, body, expires_at)
-VALUES (%(mail_id)s, %(recipient)s, %(subject)s, %(body)s, %(expires_at)s)
+INSERT INTO mails (id, recipient, subject, body, expires_at, attachment, attachment_name)
+VALUES (%(mail_id)s, %(recipient)s, %(subject)s, %(body)s, %(expires_at)s, %(attachment)s,
+        %(attachment_name)s)
 """)
 
 
 async def insert(
-    connection: Connection, mail_id: UUID, recipient: str, subject: str, body: str, expires_at: datetime
+    connection: Connection,
+    mail_id: UUID,
+    recipient: str,
+    subject: str,
+    body: str,
+    expires_at: datetime,
+    *,
+    attachment: tuple[str, bytes] | None = None,
 ) -> None:
-    """Queue a mail, to be sent after the commit and before `expires_at`."""
+    """Queue a mail, to be sent after the commit and before `expires_at`; a PDF is attached with its name."""
+    name, content = attachment or (None, None)
     await SQL_INSERT.rows(
-        connection, mail_id=mail_id, recipient=recipient, subject=subject, body=body, expires_at=expires_at
+        connection,
+        mail_id=mail_id,
+        recipient=recipient,
+        subject=subject,
+        body=body,
+        expires_at=expires_at,
+        attachment=content,
+        attachment_name=name,
     )
 
 
@@ -55,7 +74,8 @@ UPDATE mails m
   FROM due
  WHERE m.id = due.id
 RETURNING m.id, m.recipient, m.subject, m.body, m.tries,
-          extract(epoch FROM m.expires_at - clock_timestamp())::double precision AS left_s
+          extract(epoch FROM m.expires_at - clock_timestamp())::double precision AS left_s,
+          m.attachment, m.attachment_name
 """)
 
 

@@ -150,6 +150,9 @@ def write_mail(smtp: Smtp, mail: Mail, at: datetime) -> bytes:
         message["Auto-Submitted"] = "auto-generated"
         # Passes every server, whether or not it accepts eight bits and long lines.
         message.set_content(mail.body, charset="utf-8", cte="quoted-printable")
+        if mail.attachment is not None:
+            name = mail.attachment_name
+            message.add_attachment(mail.attachment, maintype="application", subtype="pdf", filename=name)
         return message.as_bytes()
     except (ValueError, MessageError) as error:
         raise MailRefusedError(f"The mail cannot be written ({type(error).__name__}).") from None

@@ -56,6 +56,12 @@ class Customer:
         assert response.text.count("<h1") == 1
         return response.text
 
+    def receipt(self, path: str) -> str:
+        """Return the page of the paper that a top-up or a ledger entry leads to."""
+        answer = self.ask(path + "/receipt")
+        assert answer.status_code == 303, answer.text
+        return self.page(answer.headers["location"])
+
     def table(self, path: str, /, **query: str) -> Sequence[Mapping[str, str]]:
         response = self.ask(path, **query)
         assert response.status_code == 200

@@ -88,7 +88,8 @@ _WHOLE: Final = mark("Enter a whole number from 1 to {most}.")
 
 class CreditForm(Form):
     amount = Amount(needed(NOT_AN_AMOUNT), is_needed=True)
-    direction = TextField(clean=lambda text: "debit" if text.strip() == "debit" else "credit")
+    # A gift is a credit that nobody paid for: it has no invoice and no receipt.
+    direction = TextField(clean=lambda text: text.strip() if text.strip() in {"debit", "gift"} else "credit")
     credit_note = NoteField()
 
     @property
@@ -263,6 +264,7 @@ def confirm_credit(session: OperatorSession, account: Account, form: CreditForm,
             _("Balance now"): write_exact_usd(account.balance),
             _("Debit") if takes else _("Credit"): write_exact_usd(amount),
             _("Balance after"): write_exact_usd(account.balance + form.signed),
+            _("Invoice or receipt"): _("yes") if form.direction.data == "credit" else _("no"),
             _("Note for the customer"): form.credit_note.data,
         },
         fields={
@@ -293,6 +295,7 @@ async def credit(session: OperatorSession) -> Response:
             actor=actor.name,
             address=actor.address,
             press=form.press.data,
+            is_payment=form.direction.data == "credit",
         )
     except AlreadySubmittedError:
         return _done(account.id, "again")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Decimal
 from typing import Final
 
 from tumira.core.errors import OperatorError
@@ -14,7 +14,7 @@ ADDRESS_MAX: Final = 300
 TAX_NUMBER_MAX: Final = 40
 
 _RATE: Final = re.compile(r"[0-9]{1,2}(\.[0-9]{1,2})?")
-_CENT: Final = Decimal("0.01")
+_COUNTRY: Final = re.compile(r"[A-Z]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +24,10 @@ class Seller:
     name: str | None = None
     address: str | None = None
     tax_number: str | None = None
-    # In percent, and included in every amount; None where receipts show no VAT.
+    # In percent, and included in every amount; None where the country's rate counts.
     tax_rate: Decimal | None = None
-
-    def tax_in(self, amount: Decimal) -> Decimal | None:
-        """Return how much of an amount is VAT, rounded to cents; None where no VAT is shown."""
-        if self.tax_rate is None:
-            return None
-        return (amount * self.tax_rate / (100 + self.tax_rate)).quantize(_CENT, ROUND_HALF_UP)
+    # Where the seller is registered for tax.
+    country: str | None = None
 
 
 NO_SELLER: Final = Seller()
@@ -43,12 +39,18 @@ def read_seller(values: Mapping[str, str]) -> Seller:
         address=_line(values, "ADDRESS", ADDRESS_MAX),
         tax_number=_line(values, "TAX_NUMBER", TAX_NUMBER_MAX),
         tax_rate=_tax_rate(values),
+        country=_country(values),
     )
     if seller != NO_SELLER and seller.name is None:
         raise OperatorError(f"{PREFIX}NAME is not set, and a receipt must say who sells: set it as well.")
     if seller.tax_rate is not None and seller.tax_number is None:
         raise OperatorError(
             f"{PREFIX}TAX_RATE is set, but not {PREFIX}TAX_NUMBER: a receipt with VAT needs both."
+        )
+    if seller.tax_rate is not None and seller.country is not None:
+        raise OperatorError(
+            f"{PREFIX}TAX_RATE and {PREFIX}COUNTRY are both set: remove {PREFIX}TAX_RATE to use the rates of "
+            "`tumira tax list`."
         )
     return seller
 
@@ -57,6 +59,13 @@ def _line(values: Mapping[str, str], name: str, length_max: int) -> str | None:
     text = values.get(PREFIX + name, "").strip()
     if len(text) > length_max or not text.isprintable():
         raise OperatorError(f"{PREFIX}{name} must be one line of at most {length_max} characters.")
+    return text or None
+
+
+def _country(values: Mapping[str, str]) -> str | None:
+    text = values.get(PREFIX + "COUNTRY", "").strip()
+    if text and not _COUNTRY.fullmatch(text):
+        raise OperatorError(f"{PREFIX}COUNTRY is {text!r}; it must be two letters, such as ZW or ZA.")
     return text or None
 
 

@@ -24,6 +24,7 @@ from tumira.html.forms import Choice, PeriodForm
 from tumira.html.page import LOCAL, write_machine_time
 from tumira.html.top_up_words import name_of
 from tumira.operations.audit.runs import snapshot
+from tumira.papers import store as papers
 from tumira.postgres.connection import Connection
 from tumira.sending import batches
 from tumira.sending.batches import Batch, Message
@@ -81,11 +82,6 @@ class EntryFilterForm(PeriodForm):
         return EntryKind(self.kind.data or EntryKind.ALL)
 
 
-def write_receipt_number(entry_id: int) -> str:
-    """Write the number of a receipt, which is that of its entry."""
-    return f"{entry_id:06}"
-
-
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
     """An entry with what it was for, as far as that is kept, and the balance after it, if that is sure."""
@@ -95,6 +91,8 @@ class LedgerLine:
     sent: Batch | None
     returned: Message | None
     top_up: LedgerTopUp | None
+    # Whether the operator's credit has an invoice or a receipt.
+    has_paper: bool
 
     @property
     def method(self) -> str:
@@ -106,10 +104,6 @@ class LedgerLine:
         """Return what a top-up or its reversal is called."""
         text = _("Top-up with {method}") if self.entry.amount > 0 else _("Reversed top-up with {method}")
         return text.format(method=self.method)
-
-    @property
-    def receipt_number(self) -> str:
-        return write_receipt_number(self.entry.id)
 
     @property
     def why(self) -> str | None:
@@ -227,6 +221,11 @@ async def _read(
     topped_up = await top_up_proofs.list_by_transfer(
         connection, account_id, [entry.id for entry in entries if entry.kind is EntryKind.TOP_UPS]
     )
+    credits_ = [entry.id for entry in entries if entry.kind is EntryKind.ADJUSTMENTS and entry.amount > 0]
+    with_paper = {
+        *await papers.list_numbers(connection, account_id, credits_),
+        *await papers.list_waiting(connection, credits_),
+    }
     lines = [
         LedgerLine(
             entry,
@@ -234,6 +233,7 @@ async def _read(
             sent.get(entry.batch_id) if entry.batch_id else None,
             returned.get(entry.message_id) if entry.message_id else None,
             topped_up.get(entry.id),
+            entry.id in with_paper,
         )
         for entry in entries
     ]

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from tumira.core.ids import TOP_UP as TOP_UP_PREFIX
 from tumira.core.ids import write_id
 from tumira.core.settings.payments import Payments
-from tumira.dashboard.pages.receipts import RECEIPTS
+from tumira.dashboard.pages.papers.invoices import RECEIPTS
 from tumira.dashboard.pages.top_up import (
     PAY_BY_USDT,
     PAY_BY_VOUCHER,

@@ -10,7 +10,13 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from tumira.core.translation import mark
-from tumira.operations.audit.money_checks import BALANCE_CHECK, MONEY_BY_DAY_CHECK, TOP_UP_CHECKS, Check
+from tumira.operations.audit.money_checks import (
+    BALANCE_CHECK,
+    MONEY_BY_DAY_CHECK,
+    PAPER_CHECKS,
+    TOP_UP_CHECKS,
+    Check,
+)
 from tumira.postgres.statement import Statement
 
 
@@ -351,5 +357,6 @@ CHECKS: Final = (
     IDEMPOTENCY_CHECK,
     *REPLY_CHECKS,
     *TOP_UP_CHECKS,
+    *PAPER_CHECKS,
     MONEY_BY_DAY_CHECK,
 )

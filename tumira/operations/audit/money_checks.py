@@ -117,6 +117,69 @@ SELECT coalesce(t.id, d.top_up_id) AS top_up_id, t.state, t.amount, d.units
     ),
 )
 
+PAPER_CHECKS: Final = (
+    Check(
+        "paper_number",
+        mark("The numbers of invoices, receipts and credit notes have no gap."),
+        Statement("""
+SELECT series, s.last, p.papers, p.first, p.highest
+  FROM paper_series s
+  FULL JOIN (
+       SELECT series, count(*) AS papers, min(number) AS first, max(number) AS highest
+         FROM papers
+        WHERE series <> ''
+        GROUP BY series
+       ) p USING (series)
+ WHERE s.last IS DISTINCT FROM coalesce(p.papers, 0)
+    OR p.first <> 1
+    OR p.highest <> p.papers
+"""),
+    ),
+    Check(
+        "paper",
+        mark("Every top-up has one paper, or will have it; a paper is for the amount of its transfer."),
+        Statement("""
+SELECT t.id AS transfer_id, t.account_id, t.amount, p.series, p.number, p.total
+  FROM (SELECT * FROM transfers WHERE batch_id IS NULL) t
+  LEFT JOIN papers p ON p.transfer_id = t.id
+  LEFT JOIN papers_due d ON d.transfer_id = t.id
+ WHERE p.total <> t.amount
+    OR p.account_id <> t.account_id
+    OR p.number <> t.id AND p.series = ''
+    OR p.transfer_id IS NOT NULL AND d.transfer_id IS NOT NULL
+    OR p.transfer_id IS NULL AND d.transfer_id IS NULL AND t.from_book LIKE 'topup:%'
+"""),
+    ),
+    # Each transfer is read once, with the statement of its month.
+    Check(
+        "statement",
+        mark(
+            "A statement's movements make the difference of its balances, and it begins where the last ended."
+        ),
+        Statement("""
+SELECT account_id, month, opening, closing, movements, moved, counted
+  FROM (SELECT account_id, month, first_id, opening, closing, movements,
+               lag(closing, 1, 0) OVER months AS closing_before,
+               lag(next_id, 1, 0) OVER months AS next_id_before,
+               moved, counted
+          FROM statements s
+         CROSS JOIN LATERAL (
+               SELECT coalesce(sum(CASE WHEN to_book = 'customer' THEN amount ELSE -amount END), 0) AS moved,
+                      count(*) AS counted
+                 FROM transfers
+                WHERE account_id = s.account_id
+                  AND id >= s.first_id
+                  AND id < s.next_id
+               ) AS near
+        WINDOW months AS (PARTITION BY account_id ORDER BY month)) AS each_month
+ WHERE opening + moved <> closing
+    OR movements <> counted
+    OR opening <> closing_before
+    OR first_id <> next_id_before
+"""),
+    ),
+)
+
 # What the money page shows. Newer transfers are not added up yet.
 MONEY_BY_DAY_CHECK: Final = Check(
     "money_by_day",

@@ -1,4 +1,4 @@
-// Prints a receipt. Where the browser cannot, the button stays hidden.
+// Prints a paper. Where the browser cannot, the button stays hidden.
 (function () {
   "use strict";
 

@@ -1,0 +1,1 @@
+"""Papers: numbers, statements, files and mails."""

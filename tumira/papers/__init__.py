@@ -1,0 +1,1 @@
+"""Papers: invoices, receipts, credit notes and monthly statements, as stored and as PDF."""
