@@ -1,4 +1,4 @@
-"""The worker process: delivery, webhooks, mails, uploads, top-ups and maintenance, or webhooks alone."""
+"""The worker process: delivery, webhooks, mails, files, schedules, top-ups, chores; or webhooks alone."""
 
 import asyncio
 import os
@@ -28,6 +28,7 @@ from tumira.papers.issue import ISSUE_EVERY_S, PAPERS_AT_ONCE, PaperIssuer, issu
 from tumira.papers.monthly_mail import MAIL_EVERY_S, mail_statements
 from tumira.postgres.pool import Database
 from tumira.runtime import heartbeat
+from tumira.schedules.worker import run_scheduler
 from tumira.topups.providers.registry import open_providers
 from tumira.topups.usdt.watcher import ChainWatcher
 from tumira.topups.worker import TopUpWorker
@@ -90,6 +91,7 @@ async def run_worker(
             return
         group.create_task(run_maintenance(database, keep_weeks))
         group.create_task(run_uploader(database))
+        group.create_task(run_scheduler(database))
         group.create_task(Supervisor(database, name, carriers, tracer).run())
         group.create_task(forever("handle replies", partial(handle_replies, database), EVERY_S))
         if network_lookup is not None:

@@ -39,7 +39,7 @@ from tumira.web import Web
 FIRST_VISIT_MAX: Final = 25_000
 NEXT_VISIT_MAX: Final = 20_000
 # The page that counts and prices while a customer types.
-HEAVIER: Final = {"/dashboard/compose": 30_000}
+HEAVIER: Final = {"/dashboard/compose": 30_000, "/dashboard/scheduled/{schedule}/edit": 30_000}
 SHIFT_MAX: Final = 0.01
 
 # Routes whose pages stand behind a cookie of their own, or show another page; journeys check those.
@@ -86,6 +86,9 @@ DASHBOARD: Final = (
     "/dashboard/texts",
     "/dashboard/texts/new",
     "/dashboard/texts/{text}",
+    "/dashboard/scheduled",
+    "/dashboard/scheduled/{schedule}",
+    "/dashboard/scheduled/{schedule}/edit",
     "/dashboard/batches",
     "/dashboard/batches?number=x&from=2026-02-30",
     "/dashboard/batches/{batch}",

@@ -26,8 +26,8 @@ from tumira.uploads.check_rows import Wanted
 
 ASKED: Final = ("--note", "letter of 12 May")
 SHOWN: Final = (
-    "request_id dry_run messages texts file_rows bad_file_rows replies webhook_answers proofs "
-    "receipts received contacts accounts waiting finished account_id"
+    "request_id dry_run messages texts scheduled file_rows bad_file_rows replies webhook_answers "
+    "proofs receipts received contacts accounts waiting finished account_id"
 )
 
 KINDS: Final = ("messages", "replies", "opt_outs", "lists", "files")

@@ -13,8 +13,10 @@ from tests.support.full_service import add_top_up, paid
 from tests.support.identity.customers import words
 from tests.support.maintenance import run_named
 from tests.support.processes.service import Caller, Service
+from tests.support.schedules.sends import ACTOR, schedule
 from tumira.core.days import local_day
 from tumira.identity import manage_accounts
+from tumira.schedules.manage import cancel
 from tumira.topups.states import Reversed
 
 MONEY: Final = "/operator/money"
@@ -29,7 +31,9 @@ SELECT (created_at AT TIME ZONE 'Africa/Harare')::date AS day,
        sum(amount) FILTER (WHERE from_book = 'adjustment') AS credited_usd,
        sum(amount) FILTER (WHERE to_book = 'adjustment') AS debited_usd,
        sum(amount) FILTER (WHERE to_book = 'revenue') AS spent_usd,
-       sum(amount) FILTER (WHERE from_book = 'revenue') AS refunded_usd
+       sum(amount) FILTER (WHERE from_book = 'revenue') AS refunded_usd,
+       sum(amount) FILTER (WHERE to_book = 'held') AS held_usd,
+       sum(amount) FILTER (WHERE from_book = 'held') AS released_usd
   FROM transfers GROUP BY 1
 """
 
@@ -44,6 +48,8 @@ def caller(service: Service) -> Caller:
     caller = service.open_account(balance="100")
     for _ in range(2):
         assert service.send(caller, to=["+263771200001", "+27821230001"]).status_code == 202
+    cancelled, _waiting = [service.run(schedule, caller.id, ["+263771200001"]) for _ in range(2)]
+    assert service.run(cancel, caller.id, cancelled, ACTOR)
     add_top_up(service, caller.id, paid())
     add_top_up(service, caller.id, paid(), Reversed("the bank took it back"))
     service.run(manage_accounts.credit, caller.id, Decimal("-1.5"), note="A correction", actor="test")
@@ -78,7 +84,7 @@ def test_every_sum_is_the_ledgers(service: Service, viewer: httpx.Client, caller
         for name in row.keys() - {"day", "owed_usd"}:
             expected = (ledger[row["day"]][name] if row["day"] in ledger else None) or 0
             assert Decimal(row[name]) == expected, (row["day"], name)
-    (owed,) = service.sql("SELECT sum(balance) FROM accounts")
+    (owed,) = service.sql("SELECT sum(balance) + (SELECT sum(held) FROM schedules) FROM accounts")
     assert Decimal(rows[-1]["owed_usd"]) == owed[0]
     # Each day begins with what was owed the day before.
     before = Decimal(0)
@@ -88,7 +94,15 @@ def test_every_sum_is_the_ledgers(service: Service, viewer: httpx.Client, caller
         before += one["refunded_usd"] - one["spent_usd"]
         assert one["owed_usd"] == before, row["day"]
     said = words(viewer.get(MONEY).text)
-    for part in ("Owed to customers", "Paynow", "USDT", "Vouchers", "By day", "Taken in US$38.49"):
+    for part in (
+        "Owed to customers",
+        "Paynow",
+        "USDT",
+        "Vouchers",
+        "By day",
+        "Taken in US$38.49",
+        "Of it held US$0.04",
+    ):
         assert part in said, part
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.postgres.old_weeks import add_batch, make_weeks, tell
 from tests.support.processes.service import new_caller
+from tests.support.schedules.sends import check_and_schedule, schedule
 from tests.support.sending.batchers import open_batchers, send_call
 from tumira.core.ids import new_id
 from tumira.operations.audit import runs
@@ -20,6 +21,7 @@ from tumira.operations.retention import RetentionKind, drop_old
 from tumira.postgres import partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
+from tumira.schedules.manage import Scheduled
 from tumira.sending.types import Answered
 
 Names = Mapping[str, object]
@@ -147,6 +149,32 @@ BREAKS_SETTLED: Final = {
         """,
 }
 
+# The same, where the money of a message and of a file is held.
+BREAKS_SCHEDULED: Final = {
+    "held: more than was moved": "UPDATE schedules SET held = held + 1, cost = cost + 1",
+    "held: moved for nobody + balance": """
+        INSERT INTO transfers (account_id, from_book, to_book, amount, schedule_id)
+        SELECT id, 'customer', 'held', 1, gen_random_uuid() FROM accounts WHERE phone <> 'system'
+        """,
+    "held: released and still held": """
+        WITH moved AS (INSERT INTO transfers (account_id, from_book, to_book, amount, schedule_id)
+            SELECT account_id, 'held', 'customer', held, id FROM schedules RETURNING amount)
+        UPDATE accounts SET balance = balance + (SELECT sum(amount) FROM moved) WHERE phone <> 'system'
+        """,
+    "held: other than was agreed": "UPDATE schedules SET cost = cost + 1",
+    "held: after the end": """
+        UPDATE schedules SET state = 'sent', ended_at = now() WHERE upload_id IS NOT NULL
+        """,
+    "held: for another account": """
+        INSERT INTO accounts (id, phone, name, business) VALUES (gen_random_uuid(), '+263771299999', '', '');
+        UPDATE schedules SET account_id = (SELECT id FROM accounts WHERE phone = '+263771299999')
+        """,
+    "schedule: sent as nothing + held": """
+        UPDATE schedules SET state = 'sent', ended_at = now(), held = 0 WHERE upload_id IS NULL
+        """,
+    "schedule: of a file that is not kept for it": "UPDATE uploads SET state = 'checked'",
+}
+
 # The same, where money came in: a top-up of 5 was credited; one of 9 was taken back, of which 2 is owed; a
 # voucher of ours for 20 was used; and two deposits of USDT came to 10.0000.
 BREAKS_TOPPED_UP: Final = {
@@ -258,7 +286,8 @@ THREE = ("+263771200001", "+263771200002", "+263771200003")
 
 
 def test_every_check_is_broken_by_some_row() -> None:
-    found = {re.split(":| ", name)[0] for name in [*BREAKS, *BREAKS_SETTLED, *BREAKS_TOPPED_UP]}
+    names = [*BREAKS, *BREAKS_SETTLED, *BREAKS_SCHEDULED, *BREAKS_TOPPED_UP]
+    found = {re.split(":| ", name)[0] for name in names}
     assert found == {check.name for check in CHECKS}
 
 
@@ -413,6 +442,16 @@ async def top_up(url: str) -> Names:
     return {}
 
 
+async def schedule_some(url: str) -> Names:
+    caller = await new_caller(url)
+    database = Database(url, connections_max=2)
+    await schedule(database, caller.id, THREE)
+    _upload_id, made = await check_and_schedule(database, caller.id, [f"{number},x" for number in THREE])
+    assert isinstance(made, Scheduled)
+    await database.close()
+    return {}
+
+
 async def grow_old(url: str) -> Names:
     caller = await new_caller(url)
     database = Database(url, connections_max=2)
@@ -452,6 +491,7 @@ FILLED: Final = {
     "waiting": (BREAKS, wait),
     "settled": (BREAKS_SETTLED, settle_and_hand_over),
     "topped up": (BREAKS_TOPPED_UP, top_up),
+    "scheduled": (BREAKS_SCHEDULED, schedule_some),
     "aged": (BREAKS_AGED, grow_old),
 }
 

@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from tests.support.delivery.settling import World, open_world
 from tests.support.postgres.databases import clone
+from tests.support.schedules.sends import check_and_schedule, schedule
 from tests.support.sending.batchers import send_call
 from tests.support.uploads.files import check_file
 from tumira.audit_log import Actor
@@ -36,6 +37,7 @@ from tumira.operations.erasure.steps import OTHERS
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres import partitions
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
+from tumira.schedules.manage import Scheduled
 from tumira.sending.types import Answered
 from tumira.uploads import chunks, kept_files
 from tumira.uploads import send as send_file
@@ -206,6 +208,12 @@ async def _scatter(office: Office, number: str) -> None:
     await manage_lists.put_contact(
         office.database, world.caller.id, list_id, next(_numbers), [f"Ben, or {local[:3]} {local[3:]}"], "ZW"
     )
+    # Sends that wait for their time: to the number alone, to others too, and in a file.
+    await schedule(office.database, world.caller.id, [number], f"Your order for {number} is here.")
+    await schedule(office.database, world.caller.id, [number, next(_numbers)])
+    rows = [f"{next(_numbers)},Ada", f"{number},Ben"]
+    _upload_id, made = await check_and_schedule(office.database, world.caller.id, rows, "Dear {name}, hello.")
+    assert isinstance(made, Scheduled)
     # A customer's server that answers with what it was told.
     endpoint, _ = await add_endpoint(
         office.database, world.caller.id, "https://hooks.example/in", None, "", allow_private=True
@@ -247,6 +255,7 @@ HOLDERS: Final = {
     "upload_chunks",
     "upload_faults",
     "contacts",
+    "schedules",
     "webhook_attempts",
     "verifications",
     "codes",
@@ -268,7 +277,8 @@ async def test_no_table_holds_the_number_afterwards_and_the_books_are_as_before(
     assert erased.messages == 5
     assert dict(erased.others) == {
         "texts": 2,
-        "file_rows": 2,
+        "scheduled": 2,
+        "file_rows": 3,
         "bad_file_rows": 1,
         "replies": 1,
         "webhook_answers": 1,

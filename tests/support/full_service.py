@@ -15,6 +15,7 @@ from tests.support.identity.operators import OperatorBrowser, new_operator
 from tests.support.identity.people import Person, new_phone, run_behind_proxy, sign_up
 from tests.support.papers import ISSUER
 from tests.support.processes.service import Service
+from tests.support.schedules.sends import ACTOR, make_due, schedule, start_due
 from tumira.audit_log import Actor
 from tumira.contacts import manage as lists
 from tumira.contacts import manage_texts as texts
@@ -31,6 +32,7 @@ from tumira.core.ids import (
     ENDPOINT,
     MESSAGE,
     SAVED_TEXT,
+    SCHEDULE,
     SENDER_NAME,
     TOP_UP,
     UPLOAD,
@@ -58,6 +60,7 @@ from tumira.replies import opt_outs
 from tumira.replies import store as replies
 from tumira.replies.opt_outs import OptOutSource
 from tumira.replies.store import Reply
+from tumira.schedules.manage import cancel
 from tumira.sender_names import manage as sender_names
 from tumira.sender_names.manage import NameRequest
 from tumira.sender_names.places import Place
@@ -126,6 +129,16 @@ class FullService:
     paths: dict[str, str]
 
 
+def _add_schedules(service: Service, account_id: AccountId) -> dict[str, str]:
+    """Add sends that wait, that were cancelled and that were not made."""
+    numbers = [f"+2637712{number:05}" for number in range(12)]
+    waiting, cancelled, late = [service.run(schedule, account_id, numbers) for _ in range(3)]
+    assert service.run(cancel, account_id, cancelled, ACTOR)
+    service.run(make_due, late, timedelta(hours=7))
+    assert service.run(start_due) == 1
+    return {"schedule": write_id(SCHEDULE, waiting)}
+
+
 @contextmanager
 def run_full_service(server_url: str) -> Iterator[FullService]:
     settings = {"TUMIRA_WEBHOOKS_ALLOW_PRIVATE": "1", **PAYMENTS, **SUPPORT, **SELLER}
@@ -141,6 +154,7 @@ def run_full_service(server_url: str) -> Iterator[FullService]:
             **_add_endpoints(service, person),
             **_add_upload(person),
             **_add_results(service, person),
+            **_add_schedules(service, account_id),
             **_add_replies(service, account_id),
             **_add_lists(service, account_id),
             **_add_people(service, person),

@@ -13,7 +13,7 @@ from typing import Final
 
 import asyncpg
 
-from tumira.core.ids import AccountId, BatchId, MessageId
+from tumira.core.ids import AccountId, BatchId, MessageId, ScheduleId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
@@ -123,6 +123,8 @@ class EntryKind(StrEnum):
     REFUNDS = "refunds"
     TOP_UPS = "top-ups"
     ADJUSTMENTS = "adjustments"
+    # Money that is held for scheduled sends, and its release.
+    HOLDS = "holds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,7 @@ class LedgerEntry:
     book: str
     note: str | None
     created_at: datetime
+    schedule_id: ScheduleId | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,7 @@ KIND: Final = """
 CASE WHEN message_id IS NOT NULL THEN 'refunds'
      WHEN batch_id IS NOT NULL THEN 'sends'
      WHEN 'adjustment' IN (from_book, to_book) THEN 'adjustments'
+     WHEN schedule_id IS NOT NULL THEN 'holds'
      ELSE 'top-ups' END"""
 BOOK: Final = "CASE WHEN to_book = 'customer' THEN from_book ELSE to_book END"
 
@@ -166,8 +170,9 @@ BOOK: Final = "CASE WHEN to_book = 'customer' THEN from_book ELSE to_book END"
 # The last row that was looked at is returned even if it does not fit: from there the search goes on.
 def _walk(condition: str) -> Statement:
     return Statement(f"""
-SELECT id, kind, amount, batch_id, message_id, book, note, created_at, fits, place = %(look_max)s AS is_last
-  FROM (SELECT account_id, id, {SIGNED} AS amount, batch_id, message_id, note, created_at,
+SELECT id, kind, amount, batch_id, message_id, book, note, created_at, schedule_id, fits,
+       place = %(look_max)s AS is_last
+  FROM (SELECT account_id, id, {SIGNED} AS amount, batch_id, message_id, note, created_at, schedule_id,
                {BOOK} AS book,
                {KIND} AS kind,
                {KIND} = ANY(%(kinds)s::text[]) AS fits,
@@ -183,6 +188,8 @@ SELECT id, kind, amount, batch_id, message_id, book, note, created_at, fits, pla
  LIMIT %(count_max)s
 """)  # noqa: S608 - only constants are put in
 
+
+_WITHOUT_BATCH: Final = {EntryKind.TOP_UPS, EntryKind.ADJUSTMENTS, EntryKind.HOLDS}
 
 SQL_WALK: Final = _walk("true")
 SQL_WALK_WITHOUT_BATCH: Final = _walk("batch_id IS NULL")
@@ -200,7 +207,7 @@ async def list_entries(
 ) -> Entries:
     """Return at most `count_max` of an account's entries of a kind, newest first."""
     assert 0 < count_max < look_max
-    statement = SQL_WALK_WITHOUT_BATCH if kind in {EntryKind.TOP_UPS, EntryKind.ADJUSTMENTS} else SQL_WALK
+    statement = SQL_WALK_WITHOUT_BATCH if kind in _WITHOUT_BATCH else SQL_WALK
     rows = await statement.rows(
         connection,
         account_id=account_id,
@@ -224,7 +231,8 @@ def _entry(row: asyncpg.Record) -> LedgerEntry:
 
 
 SQL_FIND_ENTRY: Final = Statement(f"""
-SELECT id, {KIND} AS kind, {SIGNED} AS amount, batch_id, message_id, {BOOK} AS book, note, created_at
+SELECT id, {KIND} AS kind, {SIGNED} AS amount, batch_id, message_id, {BOOK} AS book, note, created_at,
+       schedule_id
   FROM transfers
  WHERE id = %(entry_id)s
    AND account_id = %(account_id)s

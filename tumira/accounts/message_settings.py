@@ -1,4 +1,4 @@
-"""An account's settings for its messages: their lifetimes, and the limits on passcodes."""
+"""An account's settings for its messages: lifetimes, limits on passcodes, and the time zone of schedules."""
 
 from typing import Final
 
@@ -69,3 +69,21 @@ async def set_passcode_limits(connection: Connection, account_id: AccountId, lim
         number_day=limits.number_day,
         range=limits.range,
     )
+
+
+SQL_GET_TIME_ZONE: Final = Statement("SELECT time_zone FROM accounts WHERE id = %(account_id)s")
+
+
+async def get_time_zone(connection: Connection, account_id: AccountId) -> str | None:
+    """Return the time zone that an account chose; None for that of its country."""
+    zone: str | None = await SQL_GET_TIME_ZONE.value(connection, account_id=account_id)
+    return zone
+
+
+SQL_SET_TIME_ZONE: Final = Statement(
+    "UPDATE accounts SET time_zone = %(time_zone)s WHERE id = %(account_id)s"
+)
+
+
+async def set_time_zone(connection: Connection, account_id: AccountId, time_zone: str) -> None:
+    await SQL_SET_TIME_ZONE.rows(connection, account_id=account_id, time_zone=time_zone)

@@ -23,6 +23,7 @@ DAYS_MAX: Final = 366
 CUSTOMER: Final = "customer"
 REVENUE: Final = "revenue"
 ADJUSTMENT: Final = "adjustment"
+HELD: Final = "held"
 TOP_UP: Final = "topup:"
 
 _DAY: Final = "(created_at AT TIME ZONE 'UTC' + %(local_time)s::interval)::date"

@@ -34,6 +34,7 @@ OperatorId = NewType("OperatorId", UUID)
 SenderNameId = NewType("SenderNameId", UUID)
 ContactListId = NewType("ContactListId", UUID)
 SavedTextId = NewType("SavedTextId", UUID)
+ScheduleId = NewType("ScheduleId", UUID)
 
 ACCOUNT: Final = "acc_"
 KEY: Final = "key_"
@@ -50,6 +51,7 @@ OPERATOR: Final = "opr_"
 SENDER_NAME: Final = "snd_"
 CONTACT_LIST: Final = "lst_"
 SAVED_TEXT: Final = "txt_"
+SCHEDULE: Final = "sch_"
 REQUEST: Final = "req_"
 
 MESSAGES_MAX: Final = 1024

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final
 
 from msgspec import structs
@@ -22,16 +23,22 @@ from tumira.sending.compose import Draft, Review
 _OK: Final = 200
 
 
-async def review_draft(session: CustomerSession, draft: Draft) -> Review:
-    """Collect every refusal of a draft for this account and its balance, and price it if possible."""
+async def review_draft(
+    session: CustomerSession, draft: Draft, *, is_later: bool = False, held: Decimal = Decimal(0)
+) -> Review:
+    """Collect every refusal of a draft for this account and its balance, and price it if possible.
+
+    `held` is the money of a scheduled message that the draft replaces.
+    """
     customer = session.customer
     return await compose.review(
         session.database,
         session.services.batcher,
         customer.account_id,
         draft,
-        balance=customer.balance,
+        balance=customer.balance + held,
         suspended=customer.suspended,
+        is_later=is_later,
     )
 
 

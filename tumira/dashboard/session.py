@@ -79,6 +79,7 @@ NAVIGATION: Final = (
     NavItem("/dashboard/compose", mark("Compose"), "compose"),
     NavItem("/dashboard/upload", mark("Upload"), "upload"),
     NavItem("/dashboard/lists", mark("Lists"), "lists"),
+    NavItem("/dashboard/scheduled", mark("Scheduled"), "clock"),
     NavItem("/dashboard/batches", mark("Batches"), "batches"),
     NavItem("/dashboard/replies", mark("Replies"), "replies"),
     NavItem("/dashboard/sender-names", mark("Sender names"), "sender"),

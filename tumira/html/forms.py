@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
+from datetime import time as clock_time
 from decimal import Decimal
 from typing import Any, Final, Self
 from urllib.parse import urlencode
@@ -215,6 +216,23 @@ class DayField(TextField):
         if day is None or day.year not in YEARS:
             raise ValueError(_("Enter the date as in 2026-11-16."))
         return day
+
+
+class ClockField(TextField):
+    """A time of day; None where the field was left empty."""
+
+    data: clock_time | None  # type: ignore[assignment]
+
+    def convert(self, text: str) -> clock_time | None:
+        if not text:
+            return None
+        hours, _colon, minutes = text.partition(":")
+        # Some browsers add the seconds.
+        written = f"{hours:0>2}:{minutes[:2]}"
+        try:
+            return clock_time.fromisoformat(written)
+        except ValueError:
+            raise ValueError(_("Enter the time as in 08:30.")) from None
 
 
 class Flag(TextField):

@@ -20,6 +20,7 @@ from tumira.identity.reauthenticate import PasswordCheck, Requester, confirm_pas
 from tumira.identity.store import devices, logins, people, sessions
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
+from tumira.schedules.manage import cancel_all
 from tumira.sender_names import store as sender_names
 from tumira.sending import code_stops
 from tumira.webhooks import retries
@@ -177,6 +178,7 @@ async def close_account(database: Database, owner: Requester, password: str) -> 
     async with database.transaction() as connection:
         # Before the account, as by who changes a list.
         await contacts.lock(connection, owner.account_id)
+        await cancel_all(connection, owner.account_id, owner.actor)
         # Locked first, so that a send finishes before or finds the account closed.
         held = await accounts.lock(connection, owner.account_id)
         paused = await accounts.close(connection, owner.account_id)

@@ -40,6 +40,7 @@ from tumira.pricing.actions import apply_due_prices
 from tumira.pricing.phone_numbers import NUMBERS_KEPT
 from tumira.pricing.store import get_tariff, list_countries
 from tumira.replies import store as replies
+from tumira.schedules import store as schedules
 from tumira.sender_names import store as sender_names
 from tumira.sending import batches, code_stops
 from tumira.sending.lifecycle import TEXT_KEPT
@@ -287,6 +288,7 @@ MAINTENANCE_TASKS: Final[Sequence[MaintenanceTask | MultiStepTask]] = (
     _some("forget counted passcodes", 600, code_stops.delete_old_ranges, RANGES_PER_TURN_MAX),
     _some("forget stopped passcodes", 3600, code_stops.delete_old_stops, RANGES_PER_TURN_MAX),
     MaintenanceTask("forget old uploads", 600, _forget_uploads, more_at=UPLOADS_PER_TURN_MAX),
+    _some("forget old schedules", 600, schedules.forget_old, TEXTS_PER_TURN_MAX),
     _some("erase old papers", 3600, sender_names.erase_old_papers, PAPERS_PER_TURN_MAX),
     _some("forget refused senders", 3600, sender_refusals.delete_old, REFUSALS_PER_TURN_MAX),
     _some("forget old mails", 60, outbox.delete_expired, MAILS_PER_TURN_MAX),

@@ -95,7 +95,7 @@ async def insert(connection: Connection, statement: MonthStatement) -> None:
 # Both columns of the index are compared and sorted by, as in accounts/ledger.py.
 _STRETCH: Final = f"""
 SELECT account_id, id, {KIND} AS kind, {SIGNED} AS amount, batch_id, message_id, {BOOK} AS book, note,
-       created_at
+       created_at, schedule_id
   FROM transfers
  WHERE (account_id, id) >= (%(account_id)s, %(first_id)s)
    AND (account_id, id) < (%(account_id)s, %(next_id)s)

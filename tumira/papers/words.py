@@ -5,7 +5,7 @@ from datetime import date
 from typing import Final
 
 from tumira.accounts.ledger import EntryKind, LedgerEntry
-from tumira.core.ids import BATCH, write_id
+from tumira.core.ids import BATCH, SCHEDULE, write_id
 from tumira.core.translation import _, mark
 from tumira.html.top_up_words import name_of
 from tumira.papers.content import PaperSeries
@@ -15,6 +15,7 @@ KINDS: Final[Mapping[EntryKind, str]] = {
     EntryKind.REFUNDS: mark("Refunds"),
     EntryKind.TOP_UPS: mark("Top-ups"),
     EntryKind.ADJUSTMENTS: mark("Credits and deductions"),
+    EntryKind.HOLDS: mark("Held for scheduled sends"),
 }
 
 SERIES: Final[Mapping[PaperSeries, str]] = {
@@ -45,5 +46,9 @@ def describe(entry: LedgerEntry) -> str:
         case EntryKind.ADJUSTMENTS:
             text = _("Credit: {note}") if entry.amount > 0 else _("Deduction: {note}")
             return text.format(note=entry.note or "")
+        case EntryKind.HOLDS:
+            assert entry.schedule_id is not None
+            text = _("Released, scheduled send {id}") if entry.amount > 0 else _("Held, scheduled send {id}")
+            return text.format(id=write_id(SCHEDULE, entry.schedule_id))
         case _:
             return _(KINDS.get(entry.kind, entry.kind.value))

@@ -101,15 +101,19 @@ async def review(
     *,
     balance: Decimal,
     suspended: bool,
+    is_later: bool = False,
 ) -> Review:
-    """Collect every refusal of a draft, and price it if possible."""
+    """Collect every refusal of a draft, and price it if possible.
+
+    What is sent later is held to the limits of that day.
+    """
     found = await examine(database, account_id, draft)
     refusals = list(found.refusals)
     if suspended:
         refusals.append(AccountSuspended())
     if found.quote is not None and found.quote.total_cost > balance:
         refusals.append(InsufficientBalance.of(found.quote.total_cost, balance))
-    if not refusals:
+    if not refusals and not is_later:
         refusals.extend(await _dry_run(batcher, account_id, found.entries, draft))
     return structs.replace(found, refusals=refusals)
 

@@ -28,8 +28,8 @@ async def send_large(database: Database, large: Large, render: Render) -> Answer
         async with database.transaction() as connection:
             try:
                 async with connection.transaction():
-                    return await _send(connection, large, render)
-            except _AnsweredBeforeError as earlier:
+                    return await write_large(connection, large, render)
+            except AnsweredBeforeError as earlier:
                 # What it repeats may not be durable yet.
                 await write_nothing(connection)
                 return earlier.answer
@@ -37,7 +37,7 @@ async def send_large(database: Database, large: Large, render: Render) -> Answer
         return Refused(refusal, large.quota)
 
 
-class _AnsweredBeforeError(Exception):
+class AnsweredBeforeError(Exception):
     """The same send was accepted before; raised to roll back the rows of this one."""
 
     def __init__(self, answer: Answered) -> None:
@@ -45,7 +45,8 @@ class _AnsweredBeforeError(Exception):
         self.answer = answer
 
 
-async def _send(connection: Connection, large: Large, render: Render) -> Answered:
+async def write_large(connection: Connection, large: Large, render: Render) -> Answered:
+    """Write and charge an admitted send in the caller's transaction; raise its refusal."""
     batch, idempotency = large.batch, large.send.idempotency
     if idempotency is not None:
         await _wait_for_same_key(connection, large, idempotency)
@@ -80,5 +81,5 @@ async def _read(connection: Connection, large: Large) -> GroupFacts:
     (call,), facts = await lookups.read(connection, [(large.batch.account_id, None, key)], [])
     if idempotency is not None and call.earlier_answer is not None:
         answer = replay(large.quota, idempotency, *call.earlier_answer)
-        raise answer if isinstance(answer, Refusal) else _AnsweredBeforeError(answer)
+        raise answer if isinstance(answer, Refusal) else AnsweredBeforeError(answer)
     return facts

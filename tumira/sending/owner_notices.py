@@ -1,4 +1,4 @@
-"""Notices to the owners of an account: balance, webhook endpoint, refund, sender name, stopped passcodes.
+"""Notices to owners of accounts: balance, endpoint, refund, sender name, passcodes, scheduled sends.
 
 A notice is a text message from the gateway's own account, which is free, and an e-mail, each if the owner
 wants it. Both are stored in the transaction of what they are about, so a crash neither loses nor repeats one.
@@ -33,6 +33,7 @@ class NoticeKind(StrEnum):
     REFUND = "refund"
     SENDER_NAME = "sender name"
     PASSCODES = "passcodes"
+    SCHEDULE = "scheduled send"
 
 
 @dataclass(frozen=True, slots=True)

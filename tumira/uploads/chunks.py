@@ -165,11 +165,12 @@ SELECT coalesce(sum(c.cost), 0)
  WHERE u.account_id = %(account_id)s
    AND u.state = 'sending'
    AND c.batch_id IS NULL
+   AND NOT EXISTS (SELECT FROM schedules s WHERE s.upload_id = u.id AND s.held > 0)
 """)
 
 
 async def sum_promised(connection: Connection, account_id: AccountId) -> Decimal:
-    """Return the cost that an account's files in sending have yet to pay."""
+    """Return the cost that an account's files in sending have yet to pay, without what is held for them."""
     promised: Decimal = await SQL_SUM_PROMISED.value(connection, account_id=account_id)
     return promised
 

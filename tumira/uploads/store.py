@@ -23,6 +23,7 @@ CHECKED_KEPT: Final = 20
 CHECKED_ROWS_KEPT: Final = 30_000
 
 CHECKED: Final = "checked"
+SCHEDULED: Final = "scheduled"
 SENDING: Final = "sending"
 SENT: Final = "sent"
 STOPPED: Final = "stopped"
@@ -151,6 +152,17 @@ async def hold(connection: Connection, account_id: AccountId, upload_id: UploadI
     return None if row is None else Upload(*row)
 
 
+SQL_HOLD_SCHEDULED: Final = Statement(
+    _UPLOAD + "WHERE id = %(upload_id)s AND state = 'scheduled' FOR NO KEY UPDATE"
+)
+
+
+async def hold_scheduled(connection: Connection, upload_id: UploadId) -> Upload | None:
+    """Lock a file that waits for its time, of whichever account."""
+    row = await SQL_HOLD_SCHEDULED.row(connection, upload_id=upload_id)
+    return None if row is None else Upload(*row)
+
+
 SQL_LIST: Final = Statement(
     _UPLOAD + "WHERE account_id = %(account_id)s ORDER BY id DESC LIMIT %(count_max)s"
 )
@@ -212,6 +224,28 @@ UPDATE uploads
 async def mark_sending(connection: Connection, upload_id: UploadId) -> None:
     """Mark a locked file as being sent."""
     await SQL_MARK_SENDING.rows(connection, upload_id=upload_id)
+
+
+SQL_SET_STATE: Final = Statement("UPDATE uploads SET state = %(state)s WHERE id = %(upload_id)s")
+
+
+async def mark_scheduled(connection: Connection, upload_id: UploadId) -> None:
+    """Keep a locked file until its schedule begins."""
+    await SQL_SET_STATE.rows(connection, upload_id=upload_id, state=SCHEDULED)
+
+
+async def mark_checked(connection: Connection, upload_id: UploadId) -> None:
+    """Give a locked file back to its owner, who may send it or leave it."""
+    await SQL_SET_STATE.rows(connection, upload_id=upload_id, state=CHECKED)
+    await renew(connection, upload_id)
+
+
+SQL_RENEW: Final = Statement("UPDATE uploads SET created_at = clock_timestamp() WHERE id = %(upload_id)s")
+
+
+async def renew(connection: Connection, upload_id: UploadId) -> None:
+    """Count the days for which a file is kept from now on: it may have waited for months."""
+    await SQL_RENEW.rows(connection, upload_id=upload_id)
 
 
 SQL_MARK_SENT: Final = Statement("""
@@ -281,15 +315,15 @@ async def count_faults(connection: Connection, upload_id: UploadId) -> Mapping[s
     return {row["code"]: row["count"] for row in await SQL_COUNT_FAULTS.rows(connection, upload_id=upload_id)}
 
 
-# What is being sent is left alone, however old; its rows go when it has ended. Of a file that was sent, its
-# name, its size and the row of each message stay; a part that was never sent goes.
+# What is being sent or waits for its time is left alone, however old; its rows go when it has ended. Of a
+# file that was sent, its name, its size and the row of each message stay; a part that was never sent goes.
 SQL_ERASE_OLD: Final = Statement("""
 WITH old AS MATERIALIZED (
     SELECT id
       FROM uploads
      WHERE created_at < clock_timestamp() - make_interval(days => %(days)s)
        AND erased_at IS NULL
-       AND state <> 'sending'
+       AND state NOT IN ('sending', 'scheduled')
      ORDER BY created_at
      LIMIT %(count_max)s
        FOR UPDATE SKIP LOCKED

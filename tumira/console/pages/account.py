@@ -236,6 +236,8 @@ def _explain(transfer: Transfer) -> str:
         return mark("Refund") if came else mark("Messages")
     if book == "adjustment":
         return mark("Credit by operator") if came else mark("Debit by operator")
+    if book == "held":
+        return mark("Released") if came else mark("Held for a scheduled send")
     return mark("Top-up") if came else mark("Top-up taken back")
 
 

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from wtforms.validators import ValidationError
 
 from tumira.accounts import money_days
-from tumira.accounts.money_days import ADJUSTMENT, CUSTOMER, DAYS_MAX, TOP_UP, DayTotal
+from tumira.accounts.money_days import ADJUSTMENT, CUSTOMER, DAYS_MAX, HELD, TOP_UP, DayTotal
 from tumira.console.session import OperatorSession, Services, page
 from tumira.core import money
 from tumira.core.days import local_day
@@ -42,6 +42,9 @@ class MoneyFlow(StrEnum):
     DEBITED = "debited"
     SPENT = "spent"
     REFUNDED = "refunded"
+    # For scheduled sends; it stays the customer's, and is owed.
+    HELD = "held"
+    RELEASED = "released"
 
 
 def flow_of(total: DayTotal) -> MoneyFlow:
@@ -51,6 +54,8 @@ def flow_of(total: DayTotal) -> MoneyFlow:
         return MoneyFlow.TAKEN if came else MoneyFlow.TAKEN_BACK
     if book == ADJUSTMENT:
         return MoneyFlow.CREDITED if came else MoneyFlow.DEBITED
+    if book == HELD:
+        return MoneyFlow.RELEASED if came else MoneyFlow.HELD
     return MoneyFlow.REFUNDED if came else MoneyFlow.SPENT
 
 
@@ -73,6 +78,7 @@ class MoneyDay:
     day: date
     sums: dict[str, Decimal] = field(default_factory=_no_sums)
     by_method: dict[str, Decimal] = field(default_factory=_no_sums)
+    # Balances, and what is held for scheduled sends.
     owed: Decimal = Decimal(0)
 
 
@@ -84,6 +90,8 @@ class MoneyReport:
     whole: MoneyDay
     methods: Mapping[str, MethodMoney]
     owed_before: Decimal
+    # Of what is owed at the end.
+    held: Decimal
 
 
 def report(totals: Sequence[DayTotal], first_day: date, last_day: date) -> MoneyReport:
@@ -93,9 +101,14 @@ def report(totals: Sequence[DayTotal], first_day: date, last_day: date) -> Money
     whole = MoneyDay(last_day)
     methods = {method.value: MethodMoney() for method in Method}
     changes: dict[date | None, Decimal] = defaultdict(Decimal)
+    held = Decimal(0)
     for one in totals:
         flow = flow_of(one)
-        changes[one.day] += one.amount if one.to_book == CUSTOMER else -one.amount
+        signed = one.amount if one.to_book == CUSTOMER else -one.amount
+        if flow in {MoneyFlow.HELD, MoneyFlow.RELEASED}:
+            held -= signed
+        else:
+            changes[one.day] += signed
         if one.day is None:
             continue
         days[one.day].sums[flow] += one.amount
@@ -111,7 +124,7 @@ def report(totals: Sequence[DayTotal], first_day: date, last_day: date) -> Money
     for day in days.values():
         whole.owed += changes[day.day]
         day.owed = whole.owed
-    return MoneyReport(list(days.values()), whole, methods, changes[None])
+    return MoneyReport(list(days.values()), whole, methods, changes[None], held)
 
 
 class MoneyForm(PeriodForm):

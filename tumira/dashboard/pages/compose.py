@@ -1,6 +1,7 @@
 """Compose: write a message, see its price, confirm and send; or send a refused text for review."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from msgspec import structs
@@ -11,6 +12,7 @@ from tumira.content.review import REVIEW_NOTE_MAX
 from tumira.core.errors import (
     ContentRejected,
     FieldCode,
+    FieldError,
     IdempotencyConflict,
     IdempotencyInProgress,
     InternalError,
@@ -20,19 +22,23 @@ from tumira.core.errors import (
     TooManySegments,
     ValidationFailed,
 )
+from tumira.core.ids import ScheduleId
 from tumira.core.translation import _, mark
 from tumira.dashboard.check_upload import start_check
 from tumira.dashboard.draft_view import say
 from tumira.dashboard.drafts import describe_draft, examine_pattern, review_draft, send_for_review
 from tumira.dashboard.pages.contacts.choose import ContactChoices, find_message, keep_file, list_choices
+from tumira.dashboard.send_later import NOW, Later, LaterForm, describe_later, find_held, path_of, write_typed
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.delivery.manage_carriers import list_senders
 from tumira.html.form_body import read_fields
-from tumira.html.forms import Form, FormId, FormRefused, TextField, new_form_id
+from tumira.html.forms import FormId, FormRefused, TextField, new_form_id
 from tumira.html.redirect import redirect
 from tumira.pricing import segments
 from tumira.pricing.quote import REFERENCE_MAX
 from tumira.pricing.segments import SEGMENTS_MAX
+from tumira.schedules import manage
+from tumira.schedules.manage import NotWaiting, Scheduled
 from tumira.sending import compose
 from tumira.sending.compose import Draft, Review
 from tumira.topups.states import TOP_UP_MIN
@@ -75,7 +81,7 @@ _USED: Final = mark(
 )
 
 
-class DraftForm(Form):
+class DraftForm(LaterForm):
     recipients = TextField(clean=str)
     message = TextField(clean=str)
     reference = TextField()
@@ -117,7 +123,7 @@ async def show_form(session: CustomerSession) -> Response:
     query = session.request.query_params
     message = await find_message(session, query.get("text", "")) or ""
     choices = await list_choices(session, query.getlist("list"))
-    return await _fresh_form(session, Draft("", message, ""), choices=choices)
+    return await show_draft(session, Draft("", message, ""), choices=choices)
 
 
 async def begin_again(_session: CustomerSession) -> Response:
@@ -125,16 +131,18 @@ async def begin_again(_session: CustomerSession) -> Response:
     return redirect(COMPOSE)
 
 
-async def _fresh_form(
+async def show_draft(
     session: CustomerSession,
     draft: Draft,
     faults: Mapping[str, str] | None = None,
     status: int = 200,
     *,
     choices: ContactChoices | None = None,
+    later: Later = NOW,
 ) -> Response:
+    """Show the form with a draft that was written before."""
     review = await _examine(session, draft, choices)
-    return await _form(session, draft, review, faults or {}, status, choices=choices)
+    return await _form(session, draft, review, faults or {}, status, choices=choices, later=later)
 
 
 async def _examine(session: CustomerSession, draft: Draft, choices: ContactChoices | None) -> Review:
@@ -149,18 +157,22 @@ async def look_over(session: CustomerSession) -> Response:
     body = await read_fields(session.request)
     form, chosen = DraftForm.parse(body), body.getlist("list")
     draft = form.draft
+    later = form.later
     if form.insert.data:
         message = await find_message(session, form.text.data)
         draft = draft if message is None else structs.replace(draft, message=message)
-        return await _fresh_form(session, draft, choices=await list_choices(session, chosen, form.part.data))
+        choices = await list_choices(session, chosen, form.part.data)
+        return await show_draft(session, draft, choices=choices, later=later)
     if form.edit.data:
-        return await _fresh_form(session, draft)
+        return await show_draft(session, draft, later=later)
     if chosen:
         return await _check_lists(session, draft, chosen, form.part.data)
-    review = await review_draft(session, draft)
-    if review.refusals:
-        return await _refused(session, draft, review)
-    return await _confirmation(session, draft, review, new_form_id(FORM))
+    held = await find_held(session, later)
+    review = await review_draft(session, draft, is_later=form.is_later, held=held)
+    faults = form.find_faults(session.database.clock.now())
+    if review.refusals or faults:
+        return await _refused(session, draft, review, later, faults)
+    return await _confirmation(session, draft, review, new_form_id(FORM), later=later)
 
 
 async def _check_lists(session: CustomerSession, draft: Draft, chosen: Sequence[str], part: str) -> Response:
@@ -170,7 +182,7 @@ async def _check_lists(session: CustomerSession, draft: Draft, chosen: Sequence[
         return await start_check(session, *await keep_file(session, draft, choices))
     except FormRefused as refused:
         faults = {"lists" if name == "file" else name: said for name, said in refused.faults.items()}
-        return await _fresh_form(session, draft, faults, refused.status, choices=choices)
+        return await show_draft(session, draft, faults, refused.status, choices=choices)
 
 
 async def confirm(session: CustomerSession) -> Response:
@@ -184,6 +196,8 @@ async def confirm(session: CustomerSession) -> Response:
         and review.quote is not None
         and form.terms.data == compose.write_terms(review.quote)
     )
+    if form.is_later:
+        return await _schedule(session, form, review, is_agreed=agreed)
     decided: str | Refusal = ValidationFailed()
     if form_id is not None:
         # What is not as it was shown may be so because it was sent already, by the first of two presses.
@@ -197,22 +211,52 @@ async def confirm(session: CustomerSession) -> Response:
     return await _not_sent(session, draft, review, form.token.typed, decided)
 
 
+async def _schedule(
+    session: CustomerSession, form: DraftConfirmForm, review: Review, *, is_agreed: bool
+) -> Response:
+    """Schedule what was shown, once, or change what was scheduled, if it is still so."""
+    draft, later, form_id = form.draft, form.later, form.token.data
+    decided: Scheduled | NotWaiting | Refusal = ValidationFailed()
+    # The id of the form is that of the schedule, so a form that is posted twice makes one.
+    schedule_id = later.schedule_id or (None if form_id is None else ScheduleId(form_id))
+    try:
+        if is_agreed and schedule_id is not None:
+            start_at = form.read_start(session.database.clock.now())
+            act = manage.schedule_message if later.schedule_id is None else manage.change_message
+            decided = await act(
+                session.database, session.account_id, schedule_id, draft, review, start_at, session.actor
+            )
+    except FieldError as error:
+        return await _refused(session, draft, review, later, {error.field: str(error)})
+    match decided:
+        case Scheduled():
+            return redirect(f"{path_of(decided.id)}?done=scheduled")
+        case NotWaiting():
+            assert schedule_id is not None
+            return redirect(path_of(schedule_id))
+    return await _not_sent(session, draft, review, form.token.typed, decided, later)
+
+
 async def _not_sent(
-    session: CustomerSession, draft: Draft, review: Review, token: str, refusal: Refusal
+    session: CustomerSession, draft: Draft, review: Review, token: str, refusal: Refusal, later: Later = NOW
 ) -> Response:
     if review.refusals or review.quote is None:
-        return await _refused(session, draft, review)
+        return await _refused(session, draft, review, later)
+
+    async def ask_again(token: str, status: int, notice: str) -> Response:
+        return await _confirmation(session, draft, review, token, status, notice, later=later)
+
     match refusal:
         case ServiceUnavailable() | IdempotencyInProgress():
-            return await _confirmation(session, draft, review, token, 503, _(_UNANSWERED))
+            return await ask_again(token, 503, _(_UNANSWERED))
         case InternalError():
-            return await _confirmation(session, draft, review, token, 500, refusal.message)
+            return await ask_again(token, 500, refusal.message)
         case IdempotencyConflict():
-            return await _confirmation(session, draft, review, new_form_id(FORM), 409, _(_USED))
+            return await ask_again(new_form_id(FORM), 409, _(_USED))
         case ValidationFailed():
-            return await _confirmation(session, draft, review, new_form_id(FORM), 409, _(_CHANGED))
+            return await ask_again(new_form_id(FORM), 409, _(_CHANGED))
         case _:
-            return await _refused(session, draft, structs.replace(review, refusals=[refusal]))
+            return await _refused(session, draft, structs.replace(review, refusals=[refusal]), later)
 
 
 async def check(session: CustomerSession) -> Response:
@@ -247,8 +291,15 @@ async def ask_review(session: CustomerSession) -> Response:
     )
 
 
-async def _refused(session: CustomerSession, draft: Draft, review: Review) -> Response:
-    return await _form(session, draft, review, _faults(review.refusals), _status(review.refusals))
+async def _refused(
+    session: CustomerSession,
+    draft: Draft,
+    review: Review,
+    later: Later = NOW,
+    late_faults: Mapping[str, str] = MappingProxyType({}),
+) -> Response:
+    faults = {**_faults(review.refusals), **late_faults}
+    return await _form(session, draft, review, faults, _status(review.refusals), later=later)
 
 
 async def _form(
@@ -261,6 +312,7 @@ async def _form(
     *,
     note: str = "",
     choices: ContactChoices | None = None,
+    later: Later = NOW,
 ) -> Response:
     choices = choices or await list_choices(session)
     found = await describe_draft(session, draft, review, note)
@@ -277,6 +329,7 @@ async def _form(
         senders=await list_senders(session.database, session.account_id),
         segments_max=SEGMENTS_MAX,
         top_up_min=TOP_UP_MIN,
+        later=await describe_later(session, later),
     )
 
 
@@ -292,8 +345,11 @@ async def _confirmation(
     token: str,
     status: int = 200,
     notice: str | None = None,
+    *,
+    later: Later = NOW,
 ) -> Response:
     assert review.quote is not None
+    held = await find_held(session, later)
     return session.page(
         "confirm.html.jinja",
         status,
@@ -306,7 +362,9 @@ async def _confirmation(
         rejected=review.rejected,
         parts=segments.parts(draft.message),
         encoding=segments.measure(draft.message).encoding,
-        balance_after=session.customer.balance - review.quote.total_cost,
+        balance_after=session.customer.balance + held - review.quote.total_cost,
+        later=await describe_later(session, later) if later != NOW else None,
+        start=write_typed(later),
         repeated=len(review.entries) - len(review.quote.numbers) - len(review.quote.rejected),
         senders=await list_senders(session.database, session.account_id),
         has_braces=_has_places(draft.message),

@@ -45,6 +45,7 @@ KINDS: Final = {
     EntryKind.REFUNDS: mark("Refunds"),
     EntryKind.TOP_UPS: mark("Top-ups"),
     EntryKind.ADJUSTMENTS: mark("Credits and deductions"),
+    EntryKind.HOLDS: mark("Scheduled sends"),
 }
 
 # What was paid and what came back stand in columns of their own: a minus sign at the beginning of a cell is

@@ -14,6 +14,8 @@ from tumira.core.days import local_day
 from tumira.core.ids import ENDPOINT, UPLOAD, write_id
 from tumira.core.translation import _, mark
 from tumira.dashboard.pages.landing import offers
+from tumira.dashboard.pages.scheduled import list_lines
+from tumira.dashboard.send_later import path_of
 from tumira.dashboard.session import HOME, VERIFY, CustomerSession, Services, private
 from tumira.delivery.store import binds
 from tumira.html import chart
@@ -24,6 +26,9 @@ from tumira.identity.roles import MemberRole
 from tumira.identity.store.sessions import SignedInCustomer
 from tumira.postgres.connection import Connection
 from tumira.pricing.store import get_tariff
+from tumira.schedules import store as schedules
+from tumira.schedules.store import ScheduleState
+from tumira.schedules.times import write_start
 from tumira.sending import daily_totals
 from tumira.sending.daily_totals import Day, Waiting, WaitReason
 from tumira.sending.search import Search
@@ -36,6 +41,9 @@ from tumira.webhooks.manage import ENDPOINTS_MAX
 HIDE_STEPS: Final = HOME + "/hide-steps"
 LATEST: Final = 5
 STOPPED_MAX: Final = 3
+SCHEDULED_SHOWN: Final = 3
+# So long the overview says that a scheduled send was not made.
+TOLD_FOR: Final = timedelta(days=3)
 URL_SHOWN: Final = 60
 _YEAR_S: Final = 365 * 24 * 3600
 
@@ -101,6 +109,8 @@ async def show_overview(session: CustomerSession, *, show_steps: bool) -> Respon
         latest = (await list_entries(connection, account_id, Search(), LATEST)).entries
         own_endpoints = await endpoints.list_endpoints(connection, account_id, ENDPOINTS_MAX)
         alerts = await _list_alerts(connection, customer, own_endpoints)
+        waiting_sends = await schedules.list_waiting(connection, account_id, SCHEDULED_SHOWN)
+        scheduled = await list_lines(connection, waiting_sends)
         steps: Sequence[FirstStep] = []
         if show_steps:
             keys = await api_keys.list_some(connection, account_id, 1)
@@ -123,6 +133,7 @@ async def show_overview(session: CustomerSession, *, show_steps: bool) -> Respon
         hide_path=HIDE_STEPS,
         alerts=alerts,
         latest=latest,
+        scheduled=scheduled,
         is_open=any(entry.is_open for entry in latest),
         chart=chart.bars(days, today),
         today=chart.of_day(days, today),
@@ -147,6 +158,12 @@ async def _list_alerts(
         words = _("Sending the file {name} stopped.").format(name=upload.file_name)
         path = f"/dashboard/upload/{write_id(UPLOAD, upload.id)}"
         alerts.append(Alert(words, path, _("See why"), "GET /dashboard/upload/{id}"))
+    unsent = await schedules.list_ended(
+        connection, customer.account_id, STOPPED_MAX, states=[ScheduleState.NOT_SENT], within=TOLD_FOR
+    )
+    for one in unsent:
+        words = _("Your send of {start} was not made.").format(start=write_start(one.start_at))
+        alerts.append(Alert(words, path_of(one.id), _("See why"), "GET /dashboard/scheduled/{id}"))
     for endpoint in own_endpoints:
         trouble = _trouble(endpoint)
         if trouble is not None:

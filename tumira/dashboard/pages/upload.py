@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.core import money
-from tumira.core.errors import ServiceUnavailable
+from tumira.core.errors import FieldError, Refusal, ServiceUnavailable
 from tumira.core.ids import UPLOAD, UploadId, write_id
 from tumira.core.translation import _, mark, ngettext
 from tumira.dashboard.downloads import Row, download_list
@@ -17,12 +17,16 @@ from tumira.dashboard.drafts import examine_pattern, find_content
 from tumira.dashboard.pages import results
 from tumira.dashboard.pages.results import UPLOADS, upload_path
 from tumira.dashboard.refusal_words import say_refusal
+from tumira.dashboard.send_later import NOW, Later, LaterForm, describe_later, path_of
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.delivery.manage_carriers import list_senders
-from tumira.html.forms import Form, TextField, read_path_id
+from tumira.html.forms import TextField, read_path_id
 from tumira.html.page import write_count
 from tumira.html.redirect import redirect
 from tumira.pricing.store import get_tariff
+from tumira.schedules import manage
+from tumira.schedules import store as schedules
+from tumira.schedules.manage import Scheduled
 from tumira.uploads import checks as file_checks
 from tumira.uploads import chunks as upload_chunks
 from tumira.uploads import kept_files, send
@@ -33,7 +37,7 @@ from tumira.uploads.kept_files import KeptFile
 from tumira.uploads.price import price_rest
 from tumira.uploads.rows import RowCode
 from tumira.uploads.send import Begun, Changed, NoLongerAllowed
-from tumira.uploads.store import CHECKED, SENDING, SENT, STOPPED, Upload
+from tumira.uploads.store import CHECKED, SCHEDULED, SENDING, SENT, STOPPED, Upload
 
 # The id of a file that is kept for a correction.
 KEPT: Final = "fil_"
@@ -45,6 +49,7 @@ SAMPLES: Final = 3
 
 STATES: Final = {
     CHECKED: mark("not sent"),
+    SCHEDULED: mark("scheduled"),
     SENDING: mark("sending"),
     SENT: mark("sent"),
     STOPPED: mark("stopped"),
@@ -74,7 +79,7 @@ _BUSY: Final = mark(
 )
 
 
-class FileConfirmForm(Form):
+class FileConfirmForm(LaterForm):
     agreed = TextField()
 
 
@@ -83,6 +88,7 @@ def routes(services: Services) -> Sequence[Route]:
         private(services, UPLOADS + "/{id}", show),
         private(services, UPLOADS + "/{id}/send", ask),
         private(services, UPLOADS + "/{id}/send", confirm, "POST"),
+        private(services, UPLOADS + "/{id}/schedule", schedule, "POST"),
         private(services, UPLOADS + "/{id}/progress", show_progress),
         private(services, UPLOADS + "/{id}/bad-rows.csv", download),
     ]
@@ -94,7 +100,16 @@ async def show(session: CustomerSession) -> Response:
         return session.page("upload_checking.html.jinja", **await _checking(session, upload))
     if upload.state == CHECKED:
         return await _verdict(session, upload)
+    if upload.state == SCHEDULED:
+        return await _show_schedule(session, upload)
     return await results.show_sent(session, upload)
+
+
+async def _show_schedule(session: CustomerSession, upload: Upload) -> Response:
+    async with session.database.connection() as connection:
+        found = await schedules.find_of_file(connection, session.account_id, upload.id)
+    assert found is not None, "a scheduled file has a schedule"
+    return redirect(path_of(found.id))
 
 
 async def _verdict(session: CustomerSession, upload: Upload) -> Response:
@@ -139,13 +154,17 @@ async def _is_refused(session: CustomerSession, upload: Upload, counts: Mapping[
 
 async def ask(session: CustomerSession) -> Response:
     upload = await _find(session)
-    if upload.state in {SENDING, SENT} or not upload.recipients:
+    if upload.state in {SCHEDULED, SENDING, SENT} or not upload.recipients:
         return redirect(upload_path(upload.id))
     return await _confirmation(session, upload)
 
 
 async def _confirmation(
-    session: CustomerSession, upload: Upload, faults: Mapping[str, str] | None = None, status: int = 200
+    session: CustomerSession,
+    upload: Upload,
+    faults: Mapping[str, str] | None = None,
+    status: int = 200,
+    later: Later = NOW,
 ) -> Response:
     async with session.database.connection() as connection:
         offer = await price_rest(connection, upload)
@@ -171,6 +190,7 @@ async def _confirmation(
         sent=upload.recipients - offer.count - offer.unreachable,
         balance_after=balance_after,
         senders=await list_senders(session.database, session.account_id),
+        later=await describe_later(session, later) if upload.state == CHECKED else None,
     )
 
 
@@ -178,18 +198,45 @@ async def confirm(session: CustomerSession) -> Response:
     """Have a file sent, or the rest of it, if it costs what was shown."""
     upload = await _find(session)
     agreed = _read_amount((await FileConfirmForm.read(session.request)).agreed.data)
-    decided = await send.confirm(session.database, session.account_id, upload.id, agreed)
+    return await _answer(
+        session, upload, await send.confirm(session.database, session.account_id, upload.id, agreed)
+    )
+
+
+async def schedule(session: CustomerSession) -> Response:
+    """Have a file sent later, if it costs what was shown."""
+    upload = await _find(session)
+    form = await FileConfirmForm.read(session.request)
+    agreed = _read_amount(form.agreed.data)
+    try:
+        start_at = form.read_start(session.database.clock.now())
+        decided = await manage.schedule_file(
+            session.database, session.account_id, upload.id, agreed, start_at, session.actor
+        )
+    except FieldError as error:
+        return await _confirmation(session, upload, {error.field: str(error)}, 422, form.later)
+    return await _answer(session, upload, decided, form.later)
+
+
+async def _answer(
+    session: CustomerSession,
+    upload: Upload,
+    decided: Begun | Scheduled | Changed | NoLongerAllowed | Refusal | None,
+    later: Later = NOW,
+) -> Response:
     match decided:
         case None:
             raise HTTPException(404, _(results.NO_FILE))
         case Begun():
             return redirect(upload_path(upload.id))
+        case Scheduled():
+            return redirect(f"{path_of(decided.id)}?done=scheduled")
         case Changed():
-            return await _confirmation(session, await _find(session), {"": _(_CHANGED)}, 409)
+            return await _confirmation(session, await _find(session), {"": _(_CHANGED)}, 409, later)
         case NoLongerAllowed():
             return await _show_refused(session, decided.count)
     said = _(_BUSY) if isinstance(decided, ServiceUnavailable) else say_refusal(decided)
-    return await _confirmation(session, upload, {"": said}, decided.status)
+    return await _confirmation(session, upload, {"": said}, decided.status, later)
 
 
 async def _show_refused(session: CustomerSession, count: int) -> Response:

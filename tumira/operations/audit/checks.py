@@ -12,6 +12,7 @@ from typing import Final
 from tumira.core.translation import mark
 from tumira.operations.audit.money_checks import (
     BALANCE_CHECK,
+    HELD_CHECKS,
     MONEY_BY_DAY_CHECK,
     PAPER_CHECKS,
     TOP_UP_CHECKS,
@@ -349,6 +350,7 @@ SELECT e.account_id, e.sequence, e.type, coalesce(m.account_id, b.account_id) AS
 
 CHECKS: Final = (
     BALANCE_CHECK,
+    *HELD_CHECKS,
     *settled_checks(ALL_KEPT),
     *WAITING_CHECKS,
     SENDING_CHECK,

@@ -1,4 +1,4 @@
-"""Checks of the audit that money adds up: balances, top-ups, vouchers, deposits and totals by day."""
+"""Checks of the audit that money adds up: balances, holds, top-ups, vouchers, deposits and totals by day."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -30,6 +30,47 @@ SELECT a.id AS account_id, a.balance, coalesce(t.total, 0) AS transfers
  WHERE a.balance <> coalesce(t.total, 0)
     OR a.balance < 0
 """),
+)
+
+HELD_CHECKS: Final = (
+    Check(
+        "held",
+        mark("The money held for a scheduled send is the sum of its transfers, and is held for it alone."),
+        # Of a schedule that is deleted nothing is held.
+        Statement("""
+SELECT coalesce(s.id, t.schedule_id) AS schedule_id, s.state, s.cost, s.held,
+       coalesce(t.total, 0) AS transfers
+  FROM schedules s
+  FULL JOIN (
+       SELECT schedule_id, sum(CASE WHEN to_book = 'held' THEN amount ELSE -amount END) AS total,
+              min(account_id::text) AS first, max(account_id::text) AS last
+         FROM transfers
+        WHERE schedule_id IS NOT NULL
+        GROUP BY schedule_id
+       ) t ON t.schedule_id = s.id
+ WHERE coalesce(s.held, 0) <> coalesce(t.total, 0)
+    OR t.first <> t.last
+    OR t.first <> s.account_id::text
+    OR s.state = 'waiting' AND s.held <> s.cost
+    OR s.state <> 'waiting' AND s.held > 0 AND NOT EXISTS (
+           SELECT FROM uploads u WHERE u.id = s.upload_id AND u.state = 'sending')
+"""),
+    ),
+    Check(
+        "schedule",
+        mark("A scheduled send became one batch of its account, or the file that it names is sent."),
+        Statement("""
+SELECT s.id AS schedule_id, s.state, s.batch_id, s.upload_id, b.account_id AS batch_account_id
+  FROM schedules s
+  LEFT JOIN batches b ON b.id = s.batch_id
+ WHERE s.state = 'sent' AND s.upload_id IS NULL AND s.batch_id IS NULL
+    OR s.state <> 'sent' AND s.batch_id IS NOT NULL
+    OR s.batch_id >= (SELECT id FROM kept_from WHERE kind = 'messages')
+       AND (b.account_id IS DISTINCT FROM s.account_id OR b.total_cost <> s.sent_cost)
+    OR s.state = 'waiting' AND s.upload_id IS NOT NULL AND NOT EXISTS (
+           SELECT FROM uploads u WHERE u.id = s.upload_id AND u.state = 'scheduled')
+"""),
+    ),
 )
 
 TOP_UP_CHECKS: Final = (

@@ -23,8 +23,10 @@ from tumira.operations.erasure.store import LOWEST
 from tumira.postgres.connection import Connection
 from tumira.pricing.phone_numbers import Subject
 from tumira.replies import store as replies
+from tumira.schedules import store as schedules
 from tumira.sending import code_stops, lifecycle
 from tumira.uploads import kept_files
+from tumira.uploads.screen import erase_scheduled_rows
 
 MESSAGES_MAX: Final = 500
 # Each has up to a thousand rows.
@@ -51,6 +53,7 @@ class Stage(StrEnum):
 # Names of the other counts, as they are shown.
 OTHERS: Final = (
     "texts",
+    "scheduled",
     "file_rows",
     "bad_file_rows",
     "replies",
@@ -130,6 +133,8 @@ async def _files(connection: Connection, walk: Walk) -> StepResult:
     chunks = await store.list_chunks(
         connection, walk.subject.number, (UUID(after_upload), int(after_number)), walk.until, CHUNKS_MAX
     )
+    # Before the first file, because a node of the version before knows no stage of their own.
+    scheduled = StepResult() if walk.erasure.place else await _scheduled(connection, walk)
     holding = next((place for place, one in enumerate(chunks) if one.holding), None)
     if holding is None:
         looked_at, found = chunks, StepResult()
@@ -139,13 +144,25 @@ async def _files(connection: Connection, walk: Walk) -> StepResult:
         looked_at, found = chunks[: holding + 1], await _erase_row(connection, walk, chunks[holding])
     is_last = len(chunks) < CHUNKS_MAX and len(looked_at) == len(chunks)
     last = looked_at[-1] if looked_at else None
-    return replace(found, place=None if is_last or last is None else [str(last.upload_id), str(last.number)])
+    place = None if is_last or last is None else [str(last.upload_id), str(last.number)]
+    return replace(_add(found, scheduled), place=place)
+
+
+async def _scheduled(connection: Connection, walk: Walk) -> StepResult:
+    """Take the number out of scheduled messages; it gets none of them."""
+    found = await schedules.erase_number(connection, walk.subject, walk.until)
+    return StepResult(others={"scheduled": len(found)}, accounts=frozenset(found))
 
 
 async def _erase_row(connection: Connection, walk: Walk, chunk: store.FileChunk) -> StepResult:
-    """Erase the number in rows of a file; rows that its owner may still send stay until then."""
+    """Erase the number in rows of a file; rows that its owner may still send stay until then.
+
+    Those of a scheduled file would stay for months, and are left out of it.
+    """
     if chunk.batch_id is None:
-        return StepResult(waiting=chunk.holding)
+        left_out = await erase_scheduled_rows(connection, chunk.upload_id, chunk.number, walk.subject.number)
+        others = {"file_rows": left_out} if left_out else {}
+        return StepResult(others=others, waiting=chunk.holding - left_out)
     found = StepResult()
     ids = await store.list_of_batch(connection, walk.subject.number, chunk.batch_id)
     if ids:

@@ -1,0 +1,1 @@
+"""Support for tests of scheduled sends."""

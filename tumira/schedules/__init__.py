@@ -1,0 +1,1 @@
+"""Sends that begin later."""
