@@ -1,11 +1,13 @@
 """Lists and texts are kept within bounds, and belong to their account alone."""
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pytest
 
+from tests.postgres.test_statements import plan
 from tests.support.delivery.engine import Engine
 from tests.support.processes.service import Caller
 from tumira.audit_log import OWNER, Actor
@@ -171,6 +173,34 @@ async def test_an_account_has_so_many_lists_contacts_and_texts_at_most(engine: E
     assert len(set(seen)) == len(seen) == 2 * ROWS_MAX
     assert list(await contacts(engine, caller, first, text="person 99999")) == ["+263770099999"]
     assert list(await contacts(engine, caller, first, text="099999", digits="099999")) == ["+263770099999"]
+
+
+async def test_pages_and_sends_walk_through_a_list_by_its_key(engine: Engine) -> None:
+    """As many rows as make a sequential scan tempting, in a table that nobody analysed."""
+    caller = await engine.open_account()
+    list_id = await new_list(engine, caller)
+    await engine.rows(FILL, list_id, 20_000)
+    values = {
+        "account_id": caller.id,
+        "list_id": list_id,
+        "number": ONE,
+        "numbers": f"{{{ONE},{TWO}}}",
+        "after": ONE,
+        "text": "",
+        "digits": "",
+        "count_max": 50,
+    }
+    async with engine.database.connection() as connection:
+        for statement, index in (
+            (store.SQL_LIST_CONTACTS, "contacts_pkey"),
+            (store.SQL_LIST_NUMBERS, "contacts_pkey"),
+            (store.SQL_FIND_CELLS, "contacts_pkey"),
+            (store.SQL_LIST_MEMBERSHIPS, "contacts_by_number"),
+        ):
+            found = await plan(connection, statement, values)
+            assert f'"Index Name": "{index}"' in found, statement.text
+            scanned = re.findall(r'"Node Type": "Seq Scan"[^}]*?"Relation Name": "(\w+)"', found)
+            assert "contacts" not in scanned, statement.text
 
 
 async def test_nobody_changes_or_sees_a_list_or_text_of_another(engine: Engine) -> None:

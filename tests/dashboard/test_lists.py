@@ -14,6 +14,7 @@ from tests.dashboard.test_upload import ADVERT, Uploader, send_everything, sign_
 from tests.support.identity.customers import link, words
 from tests.support.identity.people import alert, goes_to, page_text, sign_up
 from tests.support.processes.service import Service
+from tests.support.uploads.workbooks import pack, text_rows, xlsx_parts
 from tumira.contacts.list_rules import LIST_NAME_MAX
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import Database
@@ -130,6 +131,22 @@ def test_a_list_is_imported_searched_changed_and_downloaded(customer: Uploader) 
     assert customer.post(path + "/delete").status_code == 422
     assert goes_to(customer.post(path + "/delete", sure="1")) == LISTS + "?done=deleted"
     assert customer.ask(path).status_code == 404
+
+
+def test_a_workbook_is_imported_after_its_sheet_was_chosen(customer: Uploader) -> None:
+    path = created(customer)
+    rows = text_rows(["phone", "name"], ["0771200001", "Ada"])
+    data = pack(xlsx_parts({"People": rows, "Others": text_rows(["0771200009", "Zoe"])}))
+
+    def bring_book(**fields: str) -> httpx.Response:
+        return customer.request("POST", path + "/import", data=fields, files={"file": ("m.xlsx", data)})
+
+    asked = bring_book()
+    assert asked.status_code == 422
+    assert "Several sheets" in alert(asked)
+    assert '<option value="People">' in asked.text
+    assert "1 contact was added." in words(bring_book(sheet="People").text)
+    assert customer.ask(path + "/contacts.csv").text.splitlines()[1:] == ["+263771200001,Ada"]
 
 
 def test_a_download_has_no_formulas(customer: Uploader) -> None:

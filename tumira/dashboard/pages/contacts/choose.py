@@ -23,7 +23,7 @@ from tumira.pricing.store import get_tariff
 from tumira.sending.compose import Draft
 from tumira.uploads import kept_files
 from tumira.uploads.check_rows import Wanted
-from tumira.uploads.csv_file import ROWS_MAX
+from tumira.uploads.csv_file import BYTES_MAX, ROWS_MAX
 from tumira.uploads.kept_files import KeptFile
 from tumira.uploads.places import MessageError
 
@@ -83,6 +83,9 @@ async def keep_file(session: CustomerSession, draft: Draft, choices: ContactChoi
             )
         except MessageError as error:
             raise FormRefused({"message": str(error)}) from error
+    if len(data) > BYTES_MAX:
+        said = _("These contacts take more than {most} MB. Remove columns from the lists.")
+        raise FormRefused({"lists": said.format(most=BYTES_MAX // 1024**2)})
     kept = KeptFile(
         id=new_id(time.time_ns() // 1_000_000),
         file_name=selection.name_file(chosen),
