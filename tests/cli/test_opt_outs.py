@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.cli.commands import QuickCli
 from tests.support.processes.service import Service
+from tests.support.uploads.workbooks import pack, text_rows, xlsx_parts
+from tumira.uploads.workbooks.write import write_xlsx
 
 NOBODY: Final = "acc_" + "0" * 26
 NUMBER: Final = "+263771200001"
@@ -29,8 +31,10 @@ def test_numbers_are_added_imported_listed_and_removed(
     assert added == {"account_id": caller.account_id, "added": 2, "known": 0, "unreadable": ["12"]}
     assert rejected(service, caller.key) == [NUMBER]
 
-    file = tmp_path / "gone.csv"
-    file.write_text(f"name,phone\nAnna,{NUMBER}\nBen,+27821230001\nCara,none\n")
+    file = tmp_path / "gone.xlsx"
+    file.write_bytes(
+        write_xlsx([("name", "phone"), ("Anna", NUMBER), ("Ben", "+27821230001"), ("Cara", "none")])
+    )
     imported = cli.json("optout", "import", str(file), *mine)
     assert (imported["added"], imported["known"], imported["unreadable"]) == (1, 1, ["none"])
     listed = cli.json("optout", "list", *mine)
@@ -63,8 +67,10 @@ def rejected(service: Service, key: str) -> list[str]:
 
 def test_what_cannot_be_done_is_said_in_a_line(service: Service, cli: QuickCli, tmp_path: Path) -> None:
     mine = ("--account", service.open_account().account_id)
+    document = tmp_path / "gone.pdf"
+    document.write_bytes(b"%PDF-1.7")
     workbook = tmp_path / "gone.xlsx"
-    workbook.write_bytes(b"%PDF-1.7")
+    workbook.write_bytes(pack(xlsx_parts({"A": text_rows([NUMBER]), "B": text_rows([NUMBER])})))
     cli.check_refused(
         (
             "No number that we send to: '12', '+14155550100'",
@@ -73,7 +79,8 @@ def test_what_cannot_be_done_is_said_in_a_line(service: Service, cli: QuickCli, 
         ("no such account", ["optout", "add", "--account", NOBODY, *numbers(NUMBER)]),
         ("no such account", ["optout", "list", "--account", NOBODY]),
         ("has not opted out", ["optout", "remove", *mine, *numbers(NUMBER)]),
-        ("PDF", ["optout", "import", str(workbook), *mine]),
+        ("PDF", ["optout", "import", str(document), *mine]),
+        ("Several sheets have rows: A, B.", ["optout", "import", str(workbook), *mine]),
     )
     cli.check_misused(
         ("--number", ["optout", "add", *mine]),

@@ -16,14 +16,16 @@ import pytest_asyncio
 from tests.support.chaos.node import first_true
 from tests.support.processes.service import new_caller
 from tests.support.uploads.files import MESSAGE, expensive_file
-from tumira.core.ids import AccountId, UploadId
+from tests.support.uploads.workbooks import pack, text_rows, xlsx_parts
+from tumira.core.ids import AccountId, UploadId, new_id
 from tumira.postgres.pool import Database
-from tumira.uploads import check_file, check_rows, chunks
+from tumira.uploads import check_file, check_rows, chunks, kept_files
 from tumira.uploads import checks as file_checks
 from tumira.uploads import store as uploads
 from tumira.uploads.check_file import BriefTime, Busy, FileChecker, Pending, Unfinished
 from tumira.uploads.check_rows import BadFile, BadMessage, Wanted
 from tumira.uploads.checks import FileCheck
+from tumira.uploads.kept_files import KeptFile
 
 # So many bytes are checked by no thread.
 TOO_MANY_BYTES: Final = check_file.BRIEF_BYTES_MAX + 1
@@ -118,6 +120,28 @@ async def test_what_is_wrong_with_a_file_is_said_by_a_process_too(world: World) 
     assert isinstance(await checker.check(account_id, workbook), BadFile)
     wanted = light_file(message="Dear {surname}, it is here.")
     assert isinstance(await checker.check(account_id, wanted), BadMessage)
+
+
+async def test_a_sheet_is_asked_for_also_when_nobody_waited(world: World) -> None:
+    account_id = await world.account()
+    kept = KeptFile(new_id(1), "people.xlsx", MESSAGE, "", "", None)
+    data = pack(xlsx_parts({"May": text_rows(["to"], ["1"]), "June": text_rows(["to"], ["2"])}))
+    async with world.database.transaction() as connection:
+        await kept_files.keep(connection, account_id, kept, data)
+    pending = await FileChecker(world.database, 0.0).check(
+        account_id, Wanted("people.xlsx", data, MESSAGE, None, None)
+    )
+    assert isinstance(pending, Pending)
+
+    async def is_asked() -> bool:
+        check = await world.look(account_id, pending.upload_id)
+        return check is not None and "Several sheets" in (check.problem or "")
+
+    await first_true(is_asked, "nobody asked for the sheet")
+    async with world.database.connection() as connection:
+        found = await kept_files.find(connection, account_id)
+    assert found is not None
+    assert found.sheets == ("May", "June")
 
 
 async def test_a_check_goes_on_while_somebody_looks_and_ends_when_nobody_does(world: World) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from tumira.uploads.workbooks.convert import Converted, convert
 from tumira.uploads.workbooks.sheet import NOT_CALCULATED
+from tumira.uploads.workbooks.write import write_xlsx
 
 PROGRAM: Final = shutil.which("soffice") or shutil.which("libreoffice")
 pytestmark = [
@@ -106,10 +107,10 @@ def transform(folder: Path, name: str, kind: str) -> bytes:
     return (folder / "out" / name).with_suffix("." + kind.partition(":")[0]).read_bytes()
 
 
-def read(data: bytes) -> list[list[str]]:
+def read(data: bytes, hidden: int = 1) -> list[list[str]]:
     found = convert(data, None)
     assert isinstance(found, Converted)
-    assert found.hidden == 1
+    assert found.hidden == hidden
     text = found.data.decode().partition("\r\n")[2]
     return list(csv.reader(io.StringIO(text, newline="")))
 
@@ -129,3 +130,9 @@ def test_a_workbook_is_read_as_libreoffice_shows_it(tmp_path: Path) -> None:
     # Formulas have results only after it has saved them.
     assert read(table())[-1][0] == NOT_CALCULATED
     assert read(transform(tmp_path, "shown.ods", "xlsx")) == shown
+
+
+def test_our_sample_opens_in_libreoffice(tmp_path: Path) -> None:
+    rows = [["to", "name"], ["0771200001", "Tendai & Co"], ["+263771200002", "Rudo"]]
+    (tmp_path / "sample.xlsx").write_bytes(write_xlsx(rows))
+    assert read(transform(tmp_path, "sample.xlsx", "ods"), hidden=0) == rows

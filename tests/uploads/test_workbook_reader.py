@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from tests.support.chaos.node import first_true
+from tests.support.uploads.hostile import hostile
 from tests.support.uploads.workbooks import pack, text_rows, xlsx, xlsx_parts
 from tumira.core.ids import AccountId
 from tumira.uploads.csv_file import CsvError, CsvFile
@@ -101,6 +102,22 @@ async def test_a_reader_that_takes_too_much_memory_is_refused(monkeypatch: pytes
     stop_reading(monkeypatch, f"import sys; sys.stdin.buffer.read(); sys.stdout.buffer.write({answer!r})")
     problem = await problem_of(asyncio.create_task(TableReader().read(ACCOUNT, xlsx(PEOPLE))))
     assert "too much memory" in problem
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("limit", "said"), [("MEMORY_MAX = 48 * 1024**2", "too much memory"), ("CPU_S_MAX = 1", "too long")]
+)
+async def test_the_kernel_holds_a_reader_to_its_limits(
+    monkeypatch: pytest.MonkeyPatch, limit: str, said: str
+) -> None:
+    program = (
+        f"import sys; from tumira.uploads.workbooks import convert; convert.{limit}; "
+        "convert._main(sys.stdin.buffer, sys.stdout.buffer)"
+    )
+    stop_reading(monkeypatch, program)
+    data = hostile("many strings" if "MEMORY" in limit else "bomb of cells")
+    assert said in await problem_of(asyncio.create_task(TableReader().read(ACCOUNT, data)))
 
 
 async def test_few_workbooks_are_read_at_once_and_one_of_each_account(

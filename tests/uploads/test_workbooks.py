@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 from odfdo import Cell, Document, Row, Table
 
 from tests.support.uploads.workbooks import (
+    MAIN,
+    OFFICE,
+    PACKAGE,
     ods,
     ods_parts,
     ods_rows,
@@ -108,6 +111,23 @@ def test_cells_stand_where_they_say_and_blank_rows_count() -> None:
     assert found.hidden == 1
     (row,) = read_csv(found.data).rows
     assert (row.line, row.cells) == (4, ("263771200001", "", "Anna"))
+
+
+def test_formulas_on_other_files_count_with_their_saved_result() -> None:
+    row = '<row><c t="str"><f>[1]Sheet1!A1</f><v>+263771200001</v></c></row>'
+    parts = xlsx_parts({"Sheet1": text_rows(["to"]) + row})
+    parts["xl/externalLinks/externalLink1.xml"] = f'<externalLink xmlns="{MAIN}"/>'
+    parts["xl/externalLinks/_rels/externalLink1.xml.rels"] = (
+        f'<Relationships xmlns="{PACKAGE}"><Relationship Id="r" Type="{OFFICE}/externalLinkPath" '
+        'Target="http://127.0.0.1:9/other.xlsx" TargetMode="External"/></Relationships>'
+    )
+    assert cells(pack(parts)) == [("+263771200001",)]
+
+
+def test_our_workbooks_are_valid() -> None:
+    sheet = openpyxl.load_workbook(io.BytesIO(write_xlsx(PEOPLE))).active
+    assert tuple(sheet.values) == PEOPLE
+    assert {cell.number_format for row in sheet.rows for cell in row} == {"@"}
 
 
 def test_dates_of_1904_are_four_years_later() -> None:

@@ -16,7 +16,9 @@ from tumira.pricing.store import get_tariff
 from tumira.replies import manage, opt_outs
 from tumira.replies.manage import Added
 from tumira.replies.opt_outs import OptOut, OptOutSource
-from tumira.uploads.csv_file import CsvError, read_csv
+from tumira.uploads.csv_file import CsvError
+from tumira.uploads.workbooks.convert import ManySheets
+from tumira.uploads.workbooks.reader import TableReader
 
 LISTED_MAX: Final = 100_000
 UNREADABLE_SHOWN: Final = 20
@@ -51,15 +53,18 @@ async def optout_add(database: Database, *, account_id: AccountId, numbers: tupl
 @_account_option
 @database_command
 async def optout_import(database: Database, *, file: BinaryIO, account_id: AccountId) -> None:
-    """Opt out the numbers of a CSV file.
+    """Opt out the numbers of a workbook (.xlsx, .ods) or CSV file.
 
     They are in its column to, phone, number, mobile, cell or msisdn, or else in its first column. FILE may be
     - for standard input.
     """
     try:
-        rows = read_csv(file.read())
+        rows = await TableReader().read(account_id, file.read())
     except CsvError as error:
         raise OperatorError(str(error)) from error
+    if isinstance(rows, ManySheets):
+        names = ", ".join(rows.names)
+        raise OperatorError(f"Several sheets have rows: {names}. Save the one with the numbers as CSV.")
     column = rows.number_column
     written = [row.cells[column] for row in rows.rows if column < len(row.cells)]
     await _add(database, account_id, written, OptOutSource.IMPORT)

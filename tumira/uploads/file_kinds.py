@@ -36,7 +36,7 @@ def is_workbook(data: bytes) -> bool:
 def refuse_kind(data: bytes) -> str | None:
     """Say what to do with a file that is not text, as each CSV file is; None if it may be text."""
     if is_workbook(data):
-        return _(_OTHER).format(kind=_("a workbook or an archive"))
+        return _("This is a workbook or an archive. Open it in your spreadsheet program and save it as CSV.")
     if data.startswith(_COMPOUND):
         return _(_PASSWORD) if _ENCRYPTED in data else _(_OTHER).format(kind=_("an old Excel workbook"))
     beginning = data[:_LOOKED_AT].lstrip(_BLANKS)
