@@ -56,7 +56,7 @@ def test_a_request_waits_on_the_start_page_and_is_granted(service: Service, admi
     assert states(service, name)[0] == ("ZW", "revoked", False)
     what = [change[1] for change in changes_of(service, caller.id)]
     assert what[-3:] == ["sender name granted", "sender name refused", "sender name revoked"]
-    assert f"{ACTOR}: The network asked" in admin.get(path_of(name)).text
+    assert f"{ACTOR.removeprefix('operator:')}: The network asked" in admin.get(path_of(name)).text
     listed = admin.get(f"{NAMES}?account={caller.account_id}").text
     assert path_of(name) in listed
 

@@ -92,10 +92,10 @@ async def find_warnings(connection: Connection, account_id: AccountId, name: str
 
 async def ask(database: Database, account_id: AccountId, request: NameRequest, actor: Actor) -> SenderName:
     """Ask for a name in some countries, again where it was refused or revoked before."""
-    note = _check_note(request.note)
     fault = check_name(request.name)
     if fault is not None:
         raise FieldError("name", fault)
+    note = _check_note(request.note)
     paper = None
     if request.paper:
         kind = paper_type(request.paper)
