@@ -205,18 +205,19 @@ def test_a_send_to_many_that_stopped_is_resumed(service: Service, tmp_path: Path
 
 @pytest.mark.long
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_redirects_are_not_followed_and_tries_are_bounded(
+def test_redirects_are_not_followed_and_tries_and_their_time_are_bounded(
     service: Service, tmp_path: Path, language: str
 ) -> None:
     caller = service.open_account("1")
-    calls = [["send", "0771200001", BODY, {"idempotency_key": "order-1042"}]] * 2
-    faults = [Fault.REDIRECT, *[Fault.UNAVAILABLE] * 6]
+    calls = [["send", "0771200001", BODY, {"idempotency_key": "order-1042"}]] * 3
+    faults = [Fault.REDIRECT, *[Fault.UNAVAILABLE] * 6, Fault.DRIP, Fault.PASS]
     with faulty_proxy(service.base, faults) as proxy:
-        moved, away = ask(language, service, caller, tmp_path, *calls, url=proxy.base)
+        moved, away, dripped = ask(language, service, caller, tmp_path, *calls, url=proxy.base)
     assert (moved["error"], moved["key"]) == ("NoAnswer", "order-1042")
     assert (away["error"], away["code"]) == ("ServiceUnavailable", "SERVICE_UNAVAILABLE")
+    assert (dripped["accepted"], dripped["replayed"]) == (1, True)
     assert [one.fault for one in proxy.seen] == faults
-    assert service.balance(caller) == 1
+    assert service.balance(caller) == 1 - PRICE
 
 
 @pytest.mark.long

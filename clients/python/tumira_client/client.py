@@ -114,16 +114,24 @@ class Tumira:
             return cast("Result", end.value)
 
     def _call(self, request: Request) -> Answer | Exception:
+        timeout_s = self._flows.policy.timeout_s
+        deadline = time.monotonic() + timeout_s
         try:
-            response = self._http.request(
+            with self._http.stream(
                 request.method,
                 self._base + request.path,
                 headers=request.headers,
                 content=request.content,
-                timeout=self._flows.policy.timeout_s,
+                timeout=timeout_s,
                 follow_redirects=False,
-            )
-            return _answer(response)
+            ) as response:
+                content = b""
+                for part in response.iter_bytes():
+                    content += part
+                    # The timeout of httpx is for each read, so the sum is watched.
+                    if time.monotonic() > deadline:
+                        return httpx.ReadTimeout("The answer took too long.")
+                return _answer(response, content)
         except httpx.RequestError as error:
             return error
 
@@ -210,16 +218,20 @@ class AsyncTumira:
             return cast("Result", end.value)
 
     async def _call(self, request: Request) -> Answer | Exception:
+        timeout_s = self._flows.policy.timeout_s
         try:
-            response = await self._http.request(
-                request.method,
-                self._base + request.path,
-                headers=request.headers,
-                content=request.content,
-                timeout=self._flows.policy.timeout_s,
-                follow_redirects=False,
-            )
-            return _answer(response)
+            async with asyncio.timeout(timeout_s):
+                response = await self._http.request(
+                    request.method,
+                    self._base + request.path,
+                    headers=request.headers,
+                    content=request.content,
+                    timeout=timeout_s,
+                    follow_redirects=False,
+                )
+            return _answer(response, response.content)
+        except TimeoutError:
+            return httpx.ReadTimeout("The answer took too long.")
         except httpx.RequestError as error:
             return error
 
@@ -239,6 +251,6 @@ def _flows(api_key: str | None, country: str | None, policy: Policy) -> Flows:
     return Flows(key, country, policy)
 
 
-def _answer(response: httpx.Response) -> Answer:
+def _answer(response: httpx.Response, content: bytes) -> Answer:
     headers = {name.lower(): value for name, value in response.headers.items()}
-    return Answer(response.status_code, headers, response.content)
+    return Answer(response.status_code, headers, content)

@@ -27,6 +27,7 @@ class Fault(StrEnum):
     UNAVAILABLE = "503 of the service"
     GATEWAY_AFTER = "the call is carried out, and a gateway answers 504"
     SLOW = "the call is carried out, and the answer comes after the client gave up"
+    DRIP = "the call is carried out, and the answer comes in drips without an end"
     GARBAGE = "the call is carried out, and the answer is not HTTP"
     NOT_JSON = "the call is carried out, and the answer is not JSON"
     OTHER_JSON = "the call is carried out, and the answer lacks its fields"
@@ -128,6 +129,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.settimeout(WAIT_S)
             # Nothing more comes from a client that waits, and the end from one that gave up.
             self.rfile.read(1)
+        elif fault is Fault.DRIP:
+            self._drip()
         elif fault is Fault.GARBAGE:
             self.wfile.write(b"\x16\x03\x01 garbage\r\n\r\n")
         elif fault is Fault.GATEWAY_AFTER:
@@ -143,6 +146,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(answer.status_code, [*kept, ("RateLimit", '"account";r=0;t=1')], answer.content)
         elif fault is Fault.PASS:
             self._answer(answer.status_code, headers, answer.content)
+
+    def _drip(self) -> None:
+        """Send a byte at a time, until the client gives up."""
+        self.wfile.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 1000000\r\n\r\n")
+        while True:
+            self.wfile.write(b" ")
+            time.sleep(0.05)
 
     def _refuse(self, status: int, code: str, retry_after: str | None = None) -> None:
         error = {"code": code, "message": "Later.", "retryable": True, "details": [], "request_id": "req_1"}
