@@ -9,6 +9,7 @@ import click
 
 from scripts.client_errors import client_errors
 from scripts.metrics_list import metrics_page
+from scripts.postman import collection
 from tumira.api.docs.errors import ADVICE, FIELD_CODES, RECIPIENT_CODES
 from tumira.api.docs.examples import example_refusal
 from tumira.api.docs.openapi import document
@@ -46,6 +47,7 @@ def generated() -> Mapping[str, str]:
         "docs/openapi.json": document().decode(),
         "docs/errors.md": errors_page(),
         "docs/metrics.md": metrics_page(),
+        "docs/postman.json": collection(),
         "docs/permissions.md": permissions_page(),
         **client_errors(),
     }

@@ -45,6 +45,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "segments": "texts",
     "screen": "texts",
     "demo": "tools",
+    "mcp": "mcp",
 }
 
 

@@ -1,0 +1,1 @@
+"""A server for the Model Context Protocol: an assistant prices, sends and looks up messages."""
