@@ -72,6 +72,16 @@ async def test_a_mail_arrives_whole_with_its_headers() -> None:
     assert not mail.is_encrypted
 
 
+async def test_a_file_arrives_with_its_mail() -> None:
+    file = bytes(range(256)) * 100
+    with mail_server() as server:
+        mail = replace(new_mail(body=BODY), attachment=file, attachment_name="statement-2026-10.pdf")
+        await Mailer(settings(server.url)).send(mail)
+        came = server.wait_for(ANNA)
+    assert came.body == BODY
+    assert came.attachments == {"statement-2026-10.pdf": file}
+
+
 def test_a_mail_is_written_in_short_lines_of_ascii() -> None:
     mail = new_mail(subject=SUBJECT, body=BODY)
     written = write_mail(settings("smtp://127.0.0.1"), mail, datetime.now(UTC))

@@ -260,7 +260,10 @@ def draw_statement(statement: MonthStatement, lines: Sequence[LedgerEntry] | Non
         sheet.row((_(words.KINDS[kind]), write_count(count), write_exact_usd(amount)), columns, PLAIN, 10)
     sheet.rule(0.0)
     sheet.row((_("Closing balance"), "", write_exact_usd(statement.closing)), columns, BOLD, 10)
-    sheet.gap(20)
+    sheet.gap(6)
+    proof = _("The movements add up to the closing balance, and the ledger has the same balance.")
+    sheet.text(proof, PLAIN, 9)
+    sheet.gap(14)
     if lines is None:
         _draw_days(sheet, statement)
     else:

@@ -38,6 +38,8 @@ class ReceivedMail:
     headers: Mapping[str, str]
     is_encrypted: bool
     user: str | None
+    # The content of each, by the name of its file.
+    attachments: Mapping[str, bytes]
 
 
 @dataclass(slots=True)
@@ -140,14 +142,17 @@ def _read(recipient: str, session: Session, envelope: Envelope) -> ReceivedMail:
     assert isinstance(envelope.content, bytes)
     message = message_from_bytes(envelope.content, policy=policy.default)
     assert not message.defects
+    text = message.get_body(("plain",))
+    assert text is not None
     return ReceivedMail(
         recipient=recipient,
         sender=envelope.mail_from or "",
         subject=str(message["Subject"]),
-        body=message.get_content().replace("\r\n", "\n"),
+        body=text.get_content().replace("\r\n", "\n"),
         headers={name: str(value) for name, value in message.items()},
         is_encrypted=session.ssl is not None,
         user=session.auth_data if session.authenticated else None,
+        attachments={part.get_filename() or "": part.get_content() for part in message.iter_attachments()},
     )
 
 
