@@ -119,6 +119,8 @@ DASHBOARD: Final = (
     "/dashboard/people",
     "/dashboard/people/{member}",
     "/dashboard/people/leave",
+    "/dashboard/approvals",
+    "/dashboard/approvals/{approval}",
     "/dashboard/accounts",
     "/dashboard/papers",
     "/dashboard/papers/{paper}",

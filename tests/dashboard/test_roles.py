@@ -43,6 +43,8 @@ ALLOWED: Final = {
     "POST /dashboard/keys": {OWNER, DEVELOPER},
     "POST /dashboard/webhooks/{id}/rotate": {OWNER, DEVELOPER},
     "POST /dashboard/settings/lifetimes": {OWNER, DEVELOPER},
+    "POST /dashboard/approvals/{id}/approve": {OWNER, SENDER},
+    "POST /dashboard/approvals": {OWNER},
     "POST /dashboard/people": {OWNER},
     "POST /dashboard/people/{id}/role": {OWNER},
     "POST /dashboard/people/{id}/remove": {OWNER},

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from html import unescape
 from typing import Final
 from uuid import UUID
 
@@ -292,7 +293,26 @@ def _add_people(service: Service, person: Person) -> dict[str, str]:
     invited = new_phone()
     invite(person, invited, MemberRole.FINANCE)
     link, _code = link_and_code(service, invited)
-    return {"member": write_id("per_", row["id"]), "join": link.rpartition("/")[2]}
+    return {
+        "member": write_id("per_", row["id"]),
+        "join": link.rpartition("/")[2],
+        "approval": _add_approval(person, added),
+    }
+
+
+def _add_approval(owner: Person, sender: Person) -> str:
+    """Add a message that waits for the owner, and return the id of its approval."""
+    rule = {"approval_above": "0", "password": owner.password}
+    assert owner.browser.post("/dashboard/approvals", data=rule).headers["location"]
+    draft = {
+        "recipients": REPLIER + " +263771200002",
+        "message": "Your order is on its way.",
+        "reference": "",
+    }
+    page = sender.browser.post("/dashboard/compose", data=draft).text
+    given = {name: unescape(value) for name, value in re.findall(r'name="(\w+)" value="([^"]*)"', page)}
+    waits = sender.browser.post("/dashboard/compose/confirm", data=given)
+    return str(waits.headers["location"].rpartition("/")[2])
 
 
 def _add_traffic(service: Service, person: Person) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """An account's settings for its messages: lifetimes, limits on passcodes, and the time zone of schedules."""
 
+from decimal import Decimal
 from typing import Final
 
 from tumira.accounts.lifetimes import Lifetimes
@@ -87,3 +88,21 @@ SQL_SET_TIME_ZONE: Final = Statement(
 
 async def set_time_zone(connection: Connection, account_id: AccountId, time_zone: str) -> None:
     await SQL_SET_TIME_ZONE.rows(connection, account_id=account_id, time_zone=time_zone)
+
+
+SQL_FIND_APPROVAL_ABOVE: Final = Statement("SELECT approval_above FROM accounts WHERE id = %(account_id)s")
+
+
+async def find_approval_above(connection: Connection, account_id: AccountId) -> Decimal | None:
+    """Return the cost above which a send needs a second person; None for no such rule."""
+    above: Decimal | None = await SQL_FIND_APPROVAL_ABOVE.value(connection, account_id=account_id)
+    return above
+
+
+SQL_SET_APPROVAL_ABOVE: Final = Statement(
+    "UPDATE accounts SET approval_above = %(above)s WHERE id = %(account_id)s"
+)
+
+
+async def set_approval_above(connection: Connection, account_id: AccountId, above: Decimal | None) -> None:
+    await SQL_SET_APPROVAL_ABOVE.rows(connection, account_id=account_id, above=above)

@@ -45,7 +45,7 @@ from tumira.dashboard.pages import (
 )
 from tumira.dashboard.pages.contacts import list_settings, lists, one_list, texts
 from tumira.dashboard.pages.papers import details, invoices, statements
-from tumira.dashboard.pages.people import join, members
+from tumira.dashboard.pages.people import approvals, join, members
 from tumira.dashboard.permissions import check_table
 from tumira.dashboard.session import Services, top_up_path
 from tumira.html.cookies import Cookie
@@ -141,6 +141,7 @@ class Dashboard:
             statements,
             ledger,
             members,
+            approvals,
             settings,
             passcodes,
             details,

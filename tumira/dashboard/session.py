@@ -152,6 +152,8 @@ def _here(path: str) -> str:
         return "/dashboard/batches"
     if path.startswith("/dashboard/opt-outs"):
         return "/dashboard/replies"
+    if path.startswith("/dashboard/approvals"):
+        return "/dashboard/people"
     if path.startswith("/dashboard/texts"):
         return "/dashboard/lists"
     return current_item(path, NAVIGATION)

@@ -11,6 +11,7 @@ from uuid import UUID
 import structlog
 
 from tumira.accounts import ledger_proofs, money_days
+from tumira.approvals import store as approvals
 from tumira.content import near_line_store
 from tumira.content import store as content_store
 from tumira.core import metrics
@@ -54,6 +55,7 @@ TEXTS_PER_TURN_MAX: Final = 1_000
 REFUSALS_PER_TURN_MAX: Final = 1_000
 GUESTS_PER_TURN_MAX: Final = 1_000
 MAILS_PER_TURN_MAX: Final = 1_000
+APPROVALS_PER_TURN_MAX: Final = 1_000
 PAPERS_PER_TURN_MAX: Final = 100
 NUMBERS_PER_TURN_MAX: Final = 2_000
 SLOTS_PER_TURN_MAX: Final = 5_000
@@ -289,6 +291,7 @@ MAINTENANCE_TASKS: Final[Sequence[MaintenanceTask | MultiStepTask]] = (
     _some("forget stopped passcodes", 3600, code_stops.delete_old_stops, RANGES_PER_TURN_MAX),
     MaintenanceTask("forget old uploads", 600, _forget_uploads, more_at=UPLOADS_PER_TURN_MAX),
     _some("forget old schedules", 600, schedules.forget_old, TEXTS_PER_TURN_MAX),
+    _some("forget old approvals", 3600, approvals.delete_old, APPROVALS_PER_TURN_MAX),
     _some("erase old papers", 3600, sender_names.erase_old_papers, PAPERS_PER_TURN_MAX),
     _some("forget refused senders", 3600, sender_refusals.delete_old, REFUSALS_PER_TURN_MAX),
     _some("forget old mails", 60, outbox.delete_expired, MAILS_PER_TURN_MAX),

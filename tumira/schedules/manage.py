@@ -138,10 +138,18 @@ async def _insert(connection: Connection, new: NewSchedule, actor: Actor) -> Sch
             ),
         )
     await _check_money(connection, account, new.cost, new.cost, now)
-    await store.insert(connection, new)
+    await store.insert(connection, await _ask_approval(connection, new, actor))
     await _hold(connection, account, new.id, new.cost, now)
     await _record(connection, new.account_id, actor, "send scheduled", _detail(new))
     return Scheduled(new.id)
+
+
+async def _ask_approval(connection: Connection, new: NewSchedule, actor: Actor) -> NewSchedule:
+    """Note who asked for a send, and whether its cost needs another person's approval."""
+    above = await message_settings.find_approval_above(connection, new.account_id)
+    return structs.replace(
+        new, approval_needed=above is not None and new.cost > above, asked_by=actor.person_id
+    )
 
 
 async def _check_money(
@@ -210,7 +218,7 @@ async def change_message(
                 await _hold(connection, account, schedule_id, missing, now)
             else:
                 await holds.release(connection, schedule_id, before.held - new.cost)
-            await store.change(connection, new)
+            await store.change(connection, await _ask_approval(connection, new, actor))
             await _record(connection, account_id, actor, "scheduled send changed", _detail(new))
             return Scheduled(schedule_id)
     except Refusal as refusal:
@@ -333,10 +341,12 @@ async def end_unsent(
 
 
 async def approve(database: Database, account_id: AccountId, schedule_id: ScheduleId, actor: Actor) -> bool:
-    """Let a send begin that needs a second person; False if it does not wait for one."""
+    """Let a send begin that needs a second person; False if it does not wait for this one."""
     async with _transaction(database) as connection:
         before = await store.lock(connection, account_id, schedule_id)
         if before is None or not before.is_waiting or not before.lacks_approval:
+            return False
+        if before.asked_by is not None and actor.person_id == before.asked_by:
             return False
         await store.mark_approved(connection, schedule_id)
         await _record(connection, account_id, actor, "scheduled send approved", _detail(before))

@@ -42,7 +42,9 @@ class NewSchedule(Struct, frozen=True):
     # The price that its owner agreed to.
     cost: Decimal
     judged_by: str
+    # Whether a person other than the one who asked has to approve it.
     approval_needed: bool = False
+    asked_by: UUID | None = None
 
 
 class Schedule(Struct, frozen=True):
@@ -60,6 +62,7 @@ class Schedule(Struct, frozen=True):
     held: Decimal
     judged_by: str
     approval_needed: bool
+    asked_by: UUID | None
     approved_at: datetime | None
     # Why it was not sent, how many recipients were left out when it began, and what it cost then.
     problem: str | None
@@ -81,9 +84,9 @@ class Schedule(Struct, frozen=True):
 
 SQL_INSERT: Final = Statement("""
 INSERT INTO schedules (id, account_id, start_at, upload_id, recipients, message, reference, count, cost,
-                       judged_by, approval_needed)
+                       judged_by, approval_needed, asked_by)
 VALUES (%(id)s, %(account_id)s, %(start_at)s, %(upload_id)s, %(recipients)s, %(message)s, %(reference)s,
-        %(count)s, %(cost)s, %(judged_by)s, %(approval_needed)s)
+        %(count)s, %(cost)s, %(judged_by)s, %(approval_needed)s, %(asked_by)s)
 """)
 
 
@@ -95,7 +98,7 @@ SQL_CHANGE: Final = Statement("""
 UPDATE schedules
    SET start_at = %(start_at)s, recipients = %(recipients)s, message = %(message)s,
        reference = %(reference)s, count = %(count)s, cost = %(cost)s, judged_by = %(judged_by)s,
-       approval_needed = %(approval_needed)s, approved_at = NULL
+       approval_needed = %(approval_needed)s, asked_by = %(asked_by)s, approved_at = NULL
  WHERE id = %(id)s
    AND account_id = %(account_id)s
    AND state = 'waiting'
@@ -128,7 +131,8 @@ async def mark_approved(connection: Connection, schedule_id: ScheduleId) -> None
 
 _SCHEDULE: Final = """
 SELECT id, account_id, state, start_at, upload_id, message, reference, count, cost, held, judged_by,
-       approval_needed, approved_at, problem, left_out, batch_id, sent_cost, created_at, ended_at, erased_at
+       approval_needed, asked_by, approved_at, problem, left_out, batch_id, sent_cost, created_at, ended_at,
+       erased_at
   FROM schedules
 """
 
@@ -167,6 +171,24 @@ async def list_recipients(
     """Return the numbers of a scheduled message; none for a file, and after they were erased."""
     found = await SQL_LIST_RECIPIENTS.value(connection, account_id=account_id, schedule_id=schedule_id)
     return found or []
+
+
+SQL_LIST_UNAPPROVED: Final = Statement(
+    _SCHEDULE
+    + """
+ WHERE account_id = %(account_id)s
+   AND state = 'waiting'
+   AND approval_needed
+   AND approved_at IS NULL
+ ORDER BY start_at, id
+ LIMIT 100
+"""
+)
+
+
+async def list_unapproved(connection: Connection, account_id: AccountId) -> Sequence[Schedule]:
+    """Return scheduled sends that wait for a second person, the next first."""
+    return [_read(row) for row in await SQL_LIST_UNAPPROVED.rows(connection, account_id=account_id)]
 
 
 SQL_LIST_WAITING: Final = Statement(

@@ -24,6 +24,7 @@ from tumira.core.errors import (
 )
 from tumira.core.ids import ScheduleId
 from tumira.core.translation import _, mark
+from tumira.dashboard.approving import ask_for_message
 from tumira.dashboard.check_upload import start_check
 from tumira.dashboard.draft_view import say
 from tumira.dashboard.drafts import describe_draft, examine_pattern, review_draft, send_for_review
@@ -198,6 +199,10 @@ async def confirm(session: CustomerSession) -> Response:
     )
     if form.is_later:
         return await _schedule(session, form, review, is_agreed=agreed)
+    if agreed and form_id is not None:
+        waiting = await ask_for_message(session, str(form_id), draft, review)
+        if waiting is not None:
+            return waiting
     decided: str | Refusal = ValidationFailed()
     if form_id is not None:
         # What is not as it was shown may be so because it was sent already, by the first of two presses.

@@ -10,9 +10,11 @@ from starlette.routing import Route
 
 from tumira.accounts import api_keys
 from tumira.accounts import store as accounts
+from tumira.approvals import store as approvals
 from tumira.core.days import local_day
 from tumira.core.ids import ENDPOINT, UPLOAD, write_id
-from tumira.core.translation import _, mark
+from tumira.core.translation import _, mark, ngettext
+from tumira.dashboard.approving import APPROVALS
 from tumira.dashboard.pages.landing import offers
 from tumira.dashboard.pages.scheduled import list_lines
 from tumira.dashboard.send_later import path_of
@@ -151,6 +153,11 @@ async def _list_alerts(
     stopped = await uploads.list_stopped(connection, customer.account_id, STOPPED_MAX)
     assert account is not None
     alerts = []
+    waiting = await approvals.count_waiting(connection, customer.account_id)
+    waiting += len(await schedules.list_unapproved(connection, customer.account_id))
+    if waiting:
+        words = ngettext("{count} send needs approval.", "{count} sends need approval.", waiting)
+        alerts.append(Alert(words.format(count=waiting), APPROVALS, _("Look"), f"GET {APPROVALS}"))
     if 0 < customer.balance < account.low_balance:
         words = _("Your balance is low: {amount}.").format(amount=write_usd(customer.balance))
         alerts.append(Alert(words, "/dashboard/top-up", _("Top up"), "GET /dashboard/top-up"))

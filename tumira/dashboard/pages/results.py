@@ -18,6 +18,7 @@ from tumira.core.errors import (
 )
 from tumira.core.ids import MESSAGE, UPLOAD, BatchId, MessageId, UploadId, write_id
 from tumira.core.translation import _, mark
+from tumira.dashboard.approving import ask_for_message
 from tumira.dashboard.downloads import Row, download_list
 from tumira.dashboard.drafts import review_draft
 from tumira.dashboard.pages.batches import (
@@ -274,6 +275,9 @@ async def confirm_resend(session: CustomerSession) -> Response:
     if terms != compose.write_terms(review.quote):
         return _resend_page(session, batch, draft, review, 409, _(_CHANGED))
     token = resend.resend_token(batch.id)
+    waiting = await ask_for_message(session, token, draft, review)
+    if waiting is not None:
+        return waiting
     sent = await compose.send(session.services.batcher, session.account_id, token, draft, review)
     match sent:
         case str():

@@ -47,6 +47,7 @@ DONE: Final = {
     ),
     "time": mark("The time is changed."),
     "cancelled": mark("Cancelled. The money is back in your balance."),
+    "approved": mark("Approved. It is sent at its time."),
     "zone": mark("Time zone saved."),
 }
 TOO_LATE: Final = mark("This send has begun or was cancelled, so nothing was changed.")
@@ -80,6 +81,7 @@ def routes(services: Services) -> Sequence[Route]:
         private(services, SCHEDULED + "/{id}/edit", edit),
         private(services, SCHEDULED + "/{id}/time", change_time, "POST"),
         private(services, SCHEDULED + "/{id}/cancel", cancel, "POST"),
+        private(services, SCHEDULED + "/{id}/approve", approve, "POST"),
     ]
 
 
@@ -160,6 +162,7 @@ async def _page(
         "schedule.html.jinja",
         status,
         schedule=schedule,
+        is_own=schedule.asked_by == session.customer.person_id,
         here_path=path_of(schedule.id),
         start=write_start(schedule.start_at),
         state=STATES[schedule.state],
@@ -215,6 +218,14 @@ async def cancel(session: CustomerSession) -> Response:
     schedule_id = _id(session)
     is_changed = await manage.cancel(session.database, session.account_id, schedule_id, session.actor)
     return await _changed(session, schedule_id, "cancelled", is_changed=is_changed)
+
+
+async def approve(session: CustomerSession) -> Response:
+    """Let a send begin that another person asked for."""
+    await read_fields(session.request)
+    schedule_id = _id(session)
+    is_changed = await manage.approve(session.database, session.account_id, schedule_id, session.actor)
+    return await _changed(session, schedule_id, "approved", is_changed=is_changed)
 
 
 async def _changed(

@@ -8,10 +8,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.approvals import store as approvals
 from tumira.core import money
 from tumira.core.errors import FieldError, Refusal, ServiceUnavailable
 from tumira.core.ids import UPLOAD, UploadId, write_id
 from tumira.core.translation import _, mark, ngettext
+from tumira.dashboard.approving import approval_path, ask_for_file
 from tumira.dashboard.downloads import Row, download_list
 from tumira.dashboard.drafts import examine_pattern, find_content
 from tumira.dashboard.pages import results
@@ -156,7 +158,9 @@ async def ask(session: CustomerSession) -> Response:
     upload = await _find(session)
     if upload.state in {SCHEDULED, SENDING, SENT} or not upload.recipients:
         return redirect(upload_path(upload.id))
-    return await _confirmation(session, upload)
+    async with session.database.connection() as connection:
+        approval = await approvals.find_of_upload(connection, session.account_id, upload.id)
+    return await _confirmation(session, upload) if approval is None else redirect(approval_path(approval.id))
 
 
 async def _confirmation(
@@ -198,6 +202,14 @@ async def confirm(session: CustomerSession) -> Response:
     """Have a file sent, or the rest of it, if it costs what was shown."""
     upload = await _find(session)
     agreed = _read_amount((await FileConfirmForm.read(session.request)).agreed.data)
+    # The rest of a file that was stopped was agreed to before.
+    if upload.state == CHECKED:
+        async with session.database.connection() as connection:
+            offer = await price_rest(connection, upload)
+        if offer.count and offer.total_cost == agreed:
+            waiting = await ask_for_file(session, upload.id, offer.count, agreed)
+            if waiting is not None:
+                return waiting
     return await _answer(
         session, upload, await send.confirm(session.database, session.account_id, upload.id, agreed)
     )

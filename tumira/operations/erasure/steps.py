@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
+from tumira.approvals import store as approvals
 from tumira.core.ids import AccountId, EndpointId, MessageId, first_id, made_at_ms
 from tumira.delivery.match_receipts import REACH
 from tumira.delivery.replies import store as reply_parts
@@ -129,6 +130,7 @@ def _has_ended(message: LockedMessage, now: datetime) -> bool:
 async def _files(connection: Connection, walk: Walk) -> StepResult:
     # A number can be written in them in many ways, and their owners can choose them again.
     await kept_files.delete_before(connection, walk.erasure.at)
+    await approvals.erase_number(connection, walk.subject.national, walk.erasure.at)
     after_upload, after_number = walk.erasure.place or (str(LOWEST), "-1")
     chunks = await store.list_chunks(
         connection, walk.subject.number, (UUID(after_upload), int(after_number)), walk.until, CHUNKS_MAX

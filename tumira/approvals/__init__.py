@@ -1,0 +1,1 @@
+"""Sends that need a second person's approval."""
