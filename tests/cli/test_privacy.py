@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from unittest.mock import patch
 from uuid import UUID
@@ -20,9 +21,13 @@ from tests.support.uploads.files import check_file
 from tumira.audit_log import Actor
 from tumira.cli import privacy
 from tumira.contacts import manage
+from tumira.core.ids import ScheduleId, new_id
 from tumira.delivery.replies.handle import handle_replies
 from tumira.delivery.replies.parts import ReplyPart
 from tumira.delivery.replies.receive import store_replies
+from tumira.schedules.manage import schedule_message
+from tumira.sending import compose
+from tumira.sending.compose import Draft
 from tumira.simulator.smsc import run_smsc
 from tumira.uploads.check_rows import Wanted
 
@@ -32,8 +37,8 @@ SHOWN: Final = (
     "proofs receipts received contacts accounts waiting finished account_id"
 )
 
-KINDS: Final = ("messages", "replies", "opt_outs", "lists", "files")
-EXPORTED: Final = "number messages replies opt_outs lists files complete account_id"
+KINDS: Final = ("messages", "replies", "opt_outs", "lists", "schedules", "files")
+EXPORTED: Final = "number messages replies opt_outs lists schedules files complete account_id"
 
 
 @pytest.fixture(scope="module")
@@ -174,9 +179,16 @@ async def test_what_is_stored_about_a_number_is_exported(
     mine, account_id = "+263771280010", customer.caller.account_id
     await asyncio.to_thread(customer.send, mine, body="Your balance is 12.50.")
     await engine.until_all("delivered")
-    await asyncio.to_thread(customer.post, "/dashboard/opt-outs", numbers=mine)
     list_id = await manage.create_list(engine.database, customer.caller.id, "Members", Actor("cli:test"))
     await manage.put_contact(engine.database, customer.caller.id, list_id, mine, ["Ada"], None)
+    draft = Draft(mine, "Your lesson begins at 9.", "")
+    review = await compose.examine(engine.database, customer.caller.id, draft)
+    schedule_id = ScheduleId(new_id(time.time_ns() // 1_000_000))
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    await schedule_message(
+        engine.database, customer.caller.id, schedule_id, draft, review, tomorrow, Actor("cli:test")
+    )
+    await asyncio.to_thread(customer.post, "/dashboard/opt-outs", numbers=mine)
     reply = ReplyPart(mine[1:], "33123", None, b"Thanks")
     async with engine.database.transaction() as connection:
         await store_replies(connection, 1, [reply], datetime.now(UTC))
@@ -194,13 +206,15 @@ async def test_what_is_stored_about_a_number_is_exported(
     assert [one["text"] for one in found["replies"]] == ["Thanks"]
     assert [(one["account_id"], one["source"]) for one in found["opt_outs"]] == [(account_id, "page")]
     assert [(one["list"], one["values"]) for one in found["lists"]] == [("Members", {"name": "Ada"})]
+    (later,) = found["schedules"]
+    assert (later["state"], later["message"]) == ("waiting", "Your lesson begins at 9.")
     assert (found["number"], found["files"], found["complete"], found["account_id"]) == (mine, [], True, None)
     said = await asyncio.to_thread(cli.text, "export", "--number", mine)
     assert said.startswith(f"Stored about {mine}:\n")
     (recorded, _again) = await engine.rows(
         "SELECT detail FROM operator_changes WHERE what = 'number exported' ORDER BY id"
     )
-    assert recorded["detail"] == "••••••010: 1 messages, 1 replies, 1 opt-outs, 1 lists, 0 files"
+    assert recorded["detail"] == "••••••010: 1 messages, 1 replies, 1 opt-outs, 1 lists, 1 schedules, 0 files"
 
     # Nothing is left of it but the opt-out, which keeps messages away.
     await asyncio.to_thread(cli.json, "erase", "--number", mine, *ASKED)

@@ -32,7 +32,8 @@ KEPT: Final[Mapping[str, str]] = {
     "`messages`, `incidents`": f"{NUMBERS_KEPT.days} days, then its country and last {DIGITS_LEFT} digits",
     "`messages`, `batches`, `parts`": f"{KEEP_WEEKS} weeks, or as `TUMIRA_KEEP_WEEKS` says",
     "`events`": f"{EVENT_WEEKS} weeks",
-    "`uploads`, `upload_chunks`, `upload_faults`": f"{TEXT_KEPT.days} days, or until it was sent",
+    "`uploads`, `upload_chunks`, `upload_faults`": f"{TEXT_KEPT.days} days, or until it was sent; a "
+    "scheduled file until then",
     "`resent_batches`": f"{2 * TEXT_KEPT.days} days",
     "`kept_files`": f"{kept_files.KEPT // timedelta(hours=1)} hours",
     "`idempotency_keys`": f"{lookups.IDEMPOTENCY_HOURS} hours",

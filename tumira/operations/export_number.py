@@ -17,6 +17,7 @@ from tumira.postgres.pool import Database
 from tumira.pricing.phone_numbers import Subject
 from tumira.replies import opt_outs
 from tumira.replies import store as replies
+from tumira.schedules import store as schedules
 from tumira.sending import recipients
 from tumira.sending.recipients import SentMessage
 
@@ -39,6 +40,7 @@ async def export_number(database: Database, subject: Subject, actor: Actor) -> M
             "replies": await _replies(connection, number),
             "opt_outs": await _opt_outs(connection, number),
             "lists": await _lists(connection, number),
+            "schedules": await schedules.list_to(connection, number, EXPORTED_MAX + 1),
             "files": await _files(connection, number),
         }
     async with database.transaction() as connection:

@@ -1,10 +1,10 @@
 """Scheduled sends: their rows, and which is next."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
@@ -399,3 +399,18 @@ async def erase_number(connection: Connection, subject: Subject, until: UUID) ->
         connection, number=subject.number, national=subject.national, until=until
     )
     return [AccountId(row["account_id"]) for row in rows]
+
+
+SQL_LIST_TO: Final = Statement("""
+SELECT account_id, state, start_at, message
+  FROM schedules
+ WHERE %(number)s = ANY(recipients)
+ ORDER BY start_at
+ LIMIT %(count_max)s
+""")
+
+
+async def list_to(connection: Connection, number: str, count_max: int) -> Sequence[Mapping[str, Any]]:
+    """Return what all accounts have scheduled to a number; files hold their numbers themselves."""
+    rows = await SQL_LIST_TO.rows(connection, number=number, count_max=count_max)
+    return [dict(row) for row in rows]

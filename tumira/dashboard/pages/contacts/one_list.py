@@ -31,7 +31,7 @@ from tumira.uploads.csv_file import ROWS_MAX, CsvError
 from tumira.uploads.workbooks.convert import ManySheets
 from tumira.uploads.workbooks.reader import ReaderBusy
 
-PAGE: Final = 50
+PAGE: Final = 25
 # Columns beside the number that the table shows; a contact's page has them all.
 SHOWN_COLUMNS: Final = 4
 FAULTS_SHOWN: Final = 20
