@@ -234,6 +234,27 @@ def test_a_client_that_is_killed_at_any_moment_and_run_again_bills_once(
     assert counted(service, caller) == (2, 1_003, 2, 1_003 * PRICE)
 
 
+@pytest.mark.long
+def test_clients_wait_a_minute_where_the_account_has_no_calls_left(
+    service: Service, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    calls = [["send", f"077120000{place}", BODY, {}] for place in range(5)]
+    with ExitStack() as stack:
+        begun = []
+        for language in LANGUAGES:
+            caller = service.open_account("1", rate=3)
+            proxy = stack.enter_context(faulty_proxy(service.base, []))
+            process = start(language, tmp_path_factory.mktemp(language), proxy.base, caller.key, calls)
+            stack.callback(stop, process)
+            begun.append((process, proxy))
+        for process, proxy in begun:
+            assert [one["accepted"] for one in finish(process)] == [1] * 5
+            # None was refused and repeated.
+            times = [one.at_s for one in proxy.seen]
+            assert len(times) == 5
+            assert 50 < times[3] - times[0] < 100
+
+
 def kill_at(
     requests: int, language: str, service: Service, caller: Caller, tmp_path: Path, call: Sequence[Any]
 ) -> None:

@@ -64,3 +64,12 @@ def test_no_package_names_a_registry(name: str) -> None:
         if file.is_file() and file.suffix in {".toml", ".json", ".md", ".py", ".js", ".ts", ".php"}:
             text = file.read_text(encoding="utf-8")
             assert not re.search(r"pypi\.org|npmjs|packagist|github\.com", text), file
+
+
+def test_every_detail_of_an_error_has_its_type() -> None:
+    described = json.loads(document())["components"]["schemas"]["ErrorDetail"]["properties"]
+    python = (CLIENTS / "python" / "tumira_client" / "errors.py").read_text("utf-8")
+    script = (CLIENTS / "javascript" / "index.d.ts").read_text("utf-8")
+    for name in described:
+        assert re.search(rf"^    {name}: ", python, re.MULTILINE), name
+        assert re.search(rf"^  {name}\??: ", script, re.MULTILINE), name

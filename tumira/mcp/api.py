@@ -12,7 +12,7 @@ ANSWER_S: Final = 30.0
 _PREFIX: Final = "/api/v1"
 
 
-class CallFailedError(Exception):
+class ApiCallError(Exception):
     """A call without a result; `refused` if the service has certainly not carried it out."""
 
     def __init__(self, message: str, *, refused: bool) -> None:
@@ -47,7 +47,7 @@ class ApiClient:
             answer = self._http.request(method, path, **options)
             body = answer.json()
         except (httpx.RequestError, ValueError) as error:
-            raise CallFailedError(
+            raise ApiCallError(
                 "The service gave no readable answer. Call again; a send with the same confirmation is billed"
                 " once.",
                 refused=False,
@@ -56,4 +56,4 @@ class ApiClient:
             return body
         refusal = body.get("error", {}) if isinstance(body, dict) else {}
         message = f"{refusal.get('code', answer.status_code)}: {refusal.get('message', 'The call failed.')}"
-        raise CallFailedError(message, refused=refusal.get("retryable") is False)
+        raise ApiCallError(message, refused=refusal.get("retryable") is False)

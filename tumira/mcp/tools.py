@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from tumira.mcp.api import ApiClient, CallFailedError
+from tumira.mcp.api import ApiCallError, ApiClient
 
 MESSAGES_SHOWN: Final = 20
 CONFIRMATIONS_MAX: Final = 1000
@@ -24,7 +24,7 @@ _TO: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricedSend:
     """A send that was priced and can be confirmed."""
 
     to: Sequence[str]
@@ -43,7 +43,7 @@ class Tools:
         self._api = api
         self._ceiling = ceiling
         self._spent = Decimal(0)
-        self._priced: dict[str, Priced] = {}
+        self._priced: dict[str, PricedSend] = {}
         # What each confirmation was counted with: a repeated send is billed once.
         self._counted: dict[str, Decimal] = {}
         self._tools: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
@@ -87,7 +87,7 @@ class Tools:
             return None
         try:
             result = self._tools[name](arguments)
-        except (ToolRefusedError, CallFailedError) as error:
+        except (ToolRefusedError, ApiCallError) as error:
             return {"content": [{"type": "text", "text": str(error)}], "isError": True}
         text = json.dumps(result, ensure_ascii=False)
         return {"content": [{"type": "text", "text": text}], "structuredContent": result, "isError": False}
@@ -98,7 +98,7 @@ class Tools:
         if len(self._priced) >= CONFIRMATIONS_MAX:
             del self._priced[next(iter(self._priced))]
         confirmation = secrets.token_urlsafe(18)
-        self._priced[confirmation] = Priced(to, body, Decimal(answer["total_cost"]))
+        self._priced[confirmation] = PricedSend(to, body, Decimal(answer["total_cost"]))
         return {**answer, "confirmation": confirmation, **self._limits()}
 
     def _send(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -122,7 +122,7 @@ class Tools:
         self._spent, self._counted[confirmation] = spent, cost
         try:
             answer = self._api.post({"channel": "sms", "to": to, "body": body}, confirmation)
-        except CallFailedError as error:
+        except ApiCallError as error:
             if error.refused:
                 self._spent -= self._counted.pop(confirmation)
             raise

@@ -9,6 +9,7 @@ sent = tumira.send("0771200001", "Your order 1042 is ready.", idempotency_key="o
 from tumira_client.client import VERSION, AsyncTumira, Tumira
 from tumira_client.errors import (
     ApiError,
+    ErrorDetail,
     InvalidNumberError,
     NoAnswerError,
     SendInterruptedError,
@@ -48,6 +49,7 @@ __all__ = [
     "Batch",
     "CodeRules",
     "CodeStore",
+    "ErrorDetail",
     "Event",
     "InvalidNumberError",
     "MemoryCodeStore",

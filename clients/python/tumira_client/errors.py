@@ -1,10 +1,42 @@
 """What the client raises."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Required, TypedDict
 
 if TYPE_CHECKING:
     from tumira_client.models import Sent
+
+
+class ContentReason(TypedDict):
+    """Words because of which a text was refused, and where they are in it."""
+
+    words: str
+    start: int
+    end: int
+    category: str
+
+
+class ErrorDetail(TypedDict, total=False):
+    """One fault, or figures about the refusal; all but `code` and `message` are there where they apply."""
+
+    code: Required[str]
+    message: Required[str]
+    field: str
+    required: str
+    available: str
+    shortfall: str
+    spent_today: str
+    daily_limit: str
+    recipients: int
+    recipients_max: int
+    segments: int
+    segments_max: int
+    encoding: str
+    ucs2_characters: Sequence[str]
+    category: str
+    score: float
+    reasons: Sequence[ContentReason]
+    drop: Sequence[str]
 
 
 class TumiraError(Exception):
@@ -21,7 +53,7 @@ class ApiError(TumiraError):
         status: int,
         message: str,
         retryable: bool,
-        details: Sequence[Mapping[str, Any]] = (),
+        details: Sequence[ErrorDetail] = (),
         request_id: str = "",
         retry_after_s: float | None = None,
         idempotency_key: str | None = None,
