@@ -63,7 +63,11 @@ async def test_a_batch_is_debited_and_a_message_refunded_at_most_once(
 async def test_a_transfer_is_never_changed(database: Database, caller: Caller) -> None:
     assert caller
     async with database.connection() as connection:
-        for change in ("UPDATE transfers SET amount = 2", "DELETE FROM transfers", "TRUNCATE transfers"):
+        for change in (
+            "UPDATE transfers SET amount = 2",
+            "DELETE FROM transfers",
+            "TRUNCATE transfers CASCADE",
+        ):
             with pytest.raises(asyncpg.RaiseError, match="a transfer is never changed"):
                 await connection.execute(change)
 

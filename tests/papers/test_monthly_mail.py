@@ -3,10 +3,15 @@
 import asyncio
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
+
+import pytest
 
 from tests.papers.test_issue import requester
 from tests.papers.test_statements import months_ago, move, this_month
-from tests.support.papers import ISSUER, read_pdf
+from tests.support.chaos.node import WorkerProcess, ended_at_last, first_true
+from tests.support.mail.server import mail_server
+from tests.support.papers import ISSUER, pay, read_pdf
 from tests.support.processes.service import Caller, new_caller
 from tumira.core.days import local_midnight
 from tumira.mail import outbox
@@ -55,6 +60,29 @@ async def test_a_statement_is_mailed_once_by_many_nodes(database: Database, call
     assert mail.attachment_name == f"statement-{write_month(last)}.pdf"
     assert mail.attachment is not None
     assert "Closing balance" in read_pdf(mail.attachment)
+
+
+@pytest.mark.long
+async def test_a_worker_makes_papers_and_mails_statements(
+    database: Database, caller: Caller, tmp_path: Path
+) -> None:
+    last = month_before(this_month())
+    await move(database, caller.id, [("send", Decimal("0.04"), local_midnight(last) + timedelta(days=2))])
+    await wish(database, caller)
+    await let_a_month_pass(database)
+    await pay(database, caller)
+
+    async def has_paper() -> bool:
+        async with database.connection() as connection:
+            return bool(await connection.fetchval("SELECT EXISTS (SELECT FROM papers)"))
+
+    with mail_server() as server:
+        settings = {"database_url": database.url, "smtp_url": server.url, "seller_name": "Sanganai"}
+        with ended_at_last(WorkerProcess(tmp_path / "log", **settings)):
+            mail = await server.arrival("books@example.org")
+            await first_true(has_paper, "no paper was made")
+    (content,) = mail.attachments.values()
+    assert "Sanganai" in read_pdf(content)
 
 
 async def test_an_account_that_was_not_open_gets_no_mail_and_a_changed_wish_counts(

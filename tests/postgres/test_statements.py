@@ -29,6 +29,7 @@ from tumira.delivery.store.queue import batch_high, batch_low
 from tumira.delivery.store.settlement import NewPart
 from tumira.events import NewEvent
 from tumira.operations.audit.checks import CHECKS
+from tumira.papers import statement_store
 from tumira.postgres import partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS, PLANNED_ONCE
@@ -869,6 +870,7 @@ async def test_the_ledger_reads_no_more_than_it_shows_or_adds_up(connection: Con
             await connection.execute("VACUUM ANALYZE transfers, ledger_marks, ledger_proofs, accounts")
         await set_all(connection, PLANNED_ONCE)
         await check_page_of_ledger(connection, when)
+        await check_statement_of_month(connection, when)
         await check_balances(connection, when)
         await set_all(connection, KEY_LOOKUPS)
         await check_adding_up(connection, when)
@@ -901,6 +903,23 @@ async def check_page_of_ledger(moved: Connection, when: str) -> None:
         "transfers_of_account"
     }, when
     assert rows_read(found, "transfers") <= 64, when
+
+
+async def check_statement_of_month(moved: Connection, when: str) -> None:
+    rows = await moved.fetch("SELECT id FROM transfers WHERE account_id = $1 ORDER BY id", OWNER)
+    values: Values = {"account_id": OWNER, "first_id": rows[1000]["id"], "next_id": rows[4000]["id"]}
+    for statement, more, count in (
+        (statement_store.SQL_MOVEMENTS, {"count_max": 250}, 250),
+        (statement_store.SQL_DAYS, {"count_max": ledger.LAST, "local_time": LOCAL_TIME}, 3000),
+    ):
+        found = await generic_plan(moved, statement, values | more)
+        (scan,) = [node for node in nodes(found) if "Relation Name" in node]
+        assert (scan["Node Type"], scan["Index Name"]) == ("Index Scan", "transfers_of_account"), when
+        assert rows_read(found, "transfers") == count, when
+    found = await generic_plan(
+        moved, statement_store.SQL_LAST_BEFORE, {"account_id": OWNER, "next_id": rows[4000]["id"]}
+    )
+    assert rows_read(found, "transfers") == 1, when
 
 
 async def check_balances(moved: Connection, when: str) -> None:
