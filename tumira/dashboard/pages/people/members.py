@@ -78,8 +78,12 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-def _roles() -> Sequence[tuple[str, str]]:
-    return [(role, f"{_(ROLE_NAMES[role])}: {_(ROLE_MEANINGS[role])}") for role in reversed(MemberRole)]
+def _roles() -> Mapping[str, Any]:
+    """Return the roles to choose from, and what each may do."""
+    return {
+        "roles": [(role, _(ROLE_NAMES[role])) for role in MemberRole],
+        "meanings": [(_(ROLE_NAMES[role]), _(ROLE_MEANINGS[role])) for role in MemberRole],
+    }
 
 
 async def show_people(session: CustomerSession) -> Response:
@@ -105,7 +109,7 @@ async def _page(
         members=[(write_id(PERSON, one.person_id), one) for one in listed],
         invites=[(write_id(INVITE, one.id), one) for one in waiting],
         phone=phone or await read_typed(session.services, session.request),
-        roles=_roles(),
+        **_roles(),
         filled={"role": MemberRole.VIEWER, **filled},
         faults=faults,
         done=done,
@@ -186,7 +190,7 @@ async def _person_page(
         status,
         member=member,
         path=f"{PEOPLE}/{write_id(PERSON, member.person_id)}",
-        roles=_roles(),
+        **_roles(),
         role=role or member.role,
         faults=faults,
     )
