@@ -120,6 +120,9 @@ class Hand:
             # The parts are typed one after the other, in the order in which Chromium shows them.
             year, month, day = text.split("-")
             self.page.keyboard.type(month + day + year)
+        elif target.get_attribute("type") == "time":
+            hours, minutes = text.split(":")
+            self.page.keyboard.type(f"{int(hours) % 12 or 12:02}{minutes}{'AP'[int(hours) >= 12]}")
         else:
             self.page.keyboard.press("Control+a")
             self.page.keyboard.press("Delete")
