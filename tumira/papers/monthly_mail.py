@@ -6,6 +6,7 @@ from typing import Final
 import structlog
 
 from tumira.core.ids import ACCOUNT, AccountId, new_id, write_id
+from tumira.core.loops import log_failure
 from tumira.core.translation import _
 from tumira.html.page import write_exact_usd
 from tumira.mail import outbox
@@ -29,8 +30,13 @@ async def mail_statements(database: Database, issuer: PaperIssuer) -> float | No
     async with database.connection() as connection:
         month = month_before(statements.month_of(await clock.read_now(connection)))
         due = await details.list_to_mail(connection, month, ACCOUNTS_AT_ONCE)
-    sent = [await mail_statement(database, issuer, account_id, month) for account_id in due]
-    return 0.0 if len(sent) == ACCOUNTS_AT_ONCE and any(sent) else None
+    sent = 0
+    for account_id in due:
+        try:
+            sent += await mail_statement(database, issuer, account_id, month)
+        except Exception as error:  # noqa: BLE001 - the others get theirs
+            log_failure("could not mail a statement", error, account_id=write_id(ACCOUNT, account_id))
+    return 0.0 if sent == ACCOUNTS_AT_ONCE else None
 
 
 async def mail_statement(database: Database, issuer: PaperIssuer, account_id: AccountId, month: date) -> bool:

@@ -5,10 +5,12 @@ Text is drawn as it is and never parsed as markup. The same paper gives the same
 
 import asyncio
 import io
-import threading
+import os
 import unicodedata
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from functools import cache
 from typing import Any, Final
 
 from tumira.accounts.ledger import LedgerEntry
@@ -33,18 +35,17 @@ GREY: Final = 0.35
 LETTERS: Final = "cp1252"
 LINES_OF_FIELD_MAX: Final = 8
 
-# One at a time in a process: drawing takes the interpreter's time from those who answer requests.
-_drawing: Final = threading.Lock()
+
+@cache
+def _thread(_process: int) -> ThreadPoolExecutor:
+    """Return the one thread of a process that draws, so that drawing leaves time for other requests."""
+    return ThreadPoolExecutor(1, "pdf")
 
 
 async def make(draw: Callable[..., bytes], *what: object) -> bytes:
     """Draw a PDF beside the event loop."""
-
-    def in_turn() -> bytes:
-        with _drawing:
-            return draw(*what)
-
-    return await asyncio.to_thread(in_turn)
+    # A fork has none of the threads of the process that it was made from.
+    return await asyncio.get_running_loop().run_in_executor(_thread(os.getpid()), draw, *what)
 
 
 def printable(text: str) -> str:
