@@ -252,6 +252,16 @@ def test_what_is_no_text_is_to_be_saved_as_a_table(data: bytes) -> None:
     assert re.search(r"save it as (\.xlsx or )?CSV\.$", problem_of(data))
 
 
+def test_titles_above_the_header_are_no_rows() -> None:
+    file = read_csv(f"Debtors\n\nJune 2026,,\nname,phone,owes\nAnna,{NUMBER},5\n".encode())
+    assert file.columns == ("name", "phone", "owes")
+    assert [(row.line, row.cells) for row in file.rows] == [(5, ("Anna", NUMBER, "5"))]
+    assert file.number_column == 1
+    # Rows as wide as the header are no titles, and one with a number is a recipient.
+    for first in ("Anna,none,5", f"Anna,{NUMBER},5"):
+        assert len(read_csv(f"{first}\nname,phone,owes\nBen,{NUMBER},5\n".encode()).rows) >= 2
+
+
 # Limits
 
 

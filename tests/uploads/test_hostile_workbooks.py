@@ -3,11 +3,13 @@
 import io
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -199,6 +201,32 @@ def test_hostile_workbooks_delay_no_other_call_and_leave_no_memory_behind(servic
     print(f"web process: {before // 1024**2} MiB, {grown // 1024**2} MiB more; {slowest_s:.3f} s")
     assert grown < 48 * 1024**2
     assert slowest_s < 2
+
+
+def readers(service: Service) -> list[int]:
+    found = []
+    for children in Path(f"/proc/{service.process.pid}/task").glob("*/children"):
+        for pid in children.read_text().split():
+            with suppress(OSError):
+                if reader.__name__.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(int(pid))
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("sign", "said"), [(signal.SIGKILL, "takes too long to read"), (signal.SIGSEGV, "cannot be read")]
+)
+def test_a_reader_that_dies_is_told_on_the_page(service: Service, sign: signal.Signals, said: str) -> None:
+    person = sign_up(service)
+    with ThreadPoolExecutor(1) as pool:
+        posted = pool.submit(refusal, person, hostile("bomb of cells"))
+        until(lambda: readers(service), "no process began to read")
+        for pid in readers(service):
+            os.kill(pid, sign)
+        page = words(posted.result().text)
+    assert f"{said}. Save the sheet as CSV and upload that." in page
+    assert person.browser.get(PAGE).status_code == httpx.codes.OK
 
 
 @pytest.mark.long

@@ -9,7 +9,7 @@ from typing import Final
 
 import openpyxl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odfdo import Cell, Document, Row, Table
 
@@ -262,7 +262,6 @@ ROWS: Final = st.lists(st.lists(LOOKS, min_size=1, max_size=5), min_size=1, max_
 Look = tuple[str | int | Decimal | date | time, str, str]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(ROWS)
 def test_what_openpyxl_writes_comes_back_as_it_looks(rows: list[list[Look]]) -> None:
     book = openpyxl.Workbook()
@@ -273,7 +272,6 @@ def test_what_openpyxl_writes_comes_back_as_it_looks(rows: list[list[Look]]) -> 
     expect(saved(book), rows)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(ROWS)
 def test_what_odfdo_writes_comes_back_as_it_looks(rows: list[list[Look]]) -> None:
     document = Document("spreadsheet")

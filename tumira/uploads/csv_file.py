@@ -318,8 +318,22 @@ def _has_header(rows: Sequence[CsvRow]) -> bool:
     return any(can_be_number(cell) for row in rows[1 : 1 + HEADER_SAMPLE] for cell in row.cells)
 
 
+def _count_titles(rows: Sequence[CsvRow]) -> int:
+    """Count the rows above a header that names the numbers: titles, which have fewer cells than it has."""
+    filled: list[int] = []
+    for row in rows[:HEADER_SAMPLE]:
+        if any(map(can_be_number, row.cells)):
+            break
+        count = sum(1 for cell in row.cells if cell.strip())
+        if not {name_key(cell) for cell in row.cells}.isdisjoint(NUMBER_NAMES):
+            return len(filled) if all(one < count for one in filled) else 0
+        filled.append(count)
+    return 0
+
+
 def _lay_out(rows: Sequence[CsvRow]) -> CsvFile:
     """Name the columns, find the one with the numbers, and give all rows the same width."""
+    rows = rows[_count_titles(rows) :]
     has_header = _has_header(rows)
     header = rows[0].cells if has_header else ()
     body = rows[1:] if has_header else rows

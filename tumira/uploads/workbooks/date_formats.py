@@ -63,25 +63,41 @@ def is_date_code(code: str) -> bool:
     return code[:1].lower() in {"y", "m", "d", "h", "s"} or code[:2].lower() in {"[h", "[m", "[s"}
 
 
-def write_date(serial: Decimal, tokens: Sequence[Token]) -> str:
-    """Write a count of days since 1900 by the codes of a section."""
-    codes = [None if one.is_literal or not _TIME.fullmatch(one.text) else one.text.lower() for one in tokens]
-    places = max((len(code) - 1 for code in codes if code and code.startswith(".")), default=0)
-    moment = _read(serial, min(places, _FRACTION_MAX))
-    if moment is None:
-        return NO_DATE
-    has_halves = any(code in {"am/pm", "a/p"} for code in codes)
-    written = []
-    for place, (token, code) in enumerate(zip(tokens, codes, strict=True)):
-        if code is None:
-            written.append(token.text)
-        elif code.startswith("m") and len(code) <= _TWO and _is_minute(codes, place):
-            written.append(f"{int(moment.seconds // 60 % 60):0{len(code)}}")
-        elif code[0] in "ymde":
-            written.append(_write_day(moment, code))
-        else:
-            written.append(_write_time(moment, code, has_halves=has_halves))
-    return "".join(written)
+class DateSection:
+    """The codes of a section that stand for a date or time."""
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        codes = [
+            None if one.is_literal or not _TIME.fullmatch(one.text) else one.text.lower() for one in tokens
+        ]
+        places = max((len(code) - 1 for code in codes if code and code.startswith(".")), default=0)
+        self._places = min(places, _FRACTION_MAX)
+        self._has_halves = any(code in {"am/pm", "a/p"} for code in codes)
+        minutes = {
+            place for place, code in enumerate(codes) if code in {"m", "mm"} and _is_minute(codes, place)
+        }
+        # A text, or the code and whether it stands for minutes.
+        self._pieces = [
+            (token.text, code, place in minutes)
+            for place, (token, code) in enumerate(zip(tokens, codes, strict=True))
+        ]
+
+    def write(self, serial: Decimal) -> str:
+        """Write a count of days since 1900."""
+        moment = _read(serial, self._places)
+        if moment is None:
+            return NO_DATE
+        written = []
+        for text, code, is_minute in self._pieces:
+            if code is None:
+                written.append(text)
+            elif is_minute:
+                written.append(f"{int(moment.seconds // 60 % 60):0{len(code)}}")
+            elif code[0] in "ymde":
+                written.append(_write_day(moment, code))
+            else:
+                written.append(_write_time(moment, code, has_halves=self._has_halves))
+        return "".join(written)
 
 
 def _read(serial: Decimal, places: int) -> _Moment | None:

@@ -10,9 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Final
 
-from msgspec import Struct
-
-from tumira.uploads.workbooks.date_formats import Token, is_date_code, write_date
+from tumira.uploads.workbooks.date_formats import DateSection, Token, is_date_code
 
 GENERAL: Final = "General"
 # The formats that a workbook names by number only (ECMA-376, 18.8.30). 14 and 22 look different in each
@@ -93,14 +91,40 @@ _COMPARE: Final[Mapping[str, Callable[[Decimal, Decimal], bool]]] = {
 _PLACES: Final = frozenset("0#?")
 
 
-class _Section(Struct, frozen=True):
+class _Section:
     """A part of a format, for positive or negative numbers, zero or texts."""
 
-    tokens: Sequence[Token]
-    condition: tuple[str, Decimal] | None = None
+    def __init__(self, tokens: Sequence[Token], condition: tuple[str, Decimal] | None) -> None:
+        self.condition = condition
+        self.tokens = tokens
+        codes = [None if one.is_literal else one.text for one in tokens]
+        places = [place for place, code in enumerate(codes) if code in _PLACES]
+        self.has_text = "@" in codes
+        self.is_date = any(code and is_date_code(code) for code in codes)
+        self._is_general = any(code == "@" or (code and code.lower() == "general") for code in codes)
+        # Fractions, which nobody reads in a message, are written as decimals.
+        self._is_fraction = bool(places) and "/" in codes[places[0] :]
+        self._hundreds = Decimal(100) ** codes.count("%")
+        self._exponent = next((place for place, code in enumerate(codes) if code and code[0] in "Ee"), None)
+        self._codes = codes
+        self._layout = _Layout(codes, places)
+        self._dates = DateSection(tokens)
 
-    def codes(self) -> set[str]:
-        return {one.text for one in self.tokens if not one.is_literal}
+    def write_date(self, serial: Decimal) -> str:
+        return self._dates.write(serial)
+
+    def write_number(self, value: Decimal) -> str:
+        if self._is_general:
+            return "".join(
+                one.text if one.is_literal else write_general(value) if one.text[0] in "@Gg" else ""
+                for one in self.tokens
+            )
+        if self._is_fraction:
+            return write_general(value)
+        value = _WIDE.multiply(value, self._hundreds)
+        if self._exponent is not None:
+            return _write_with_exponent(value, self.tokens, self._codes, self._exponent)
+        return self._layout.write(value, self.tokens)
 
 
 class NumberFormat:
@@ -108,35 +132,36 @@ class NumberFormat:
 
     def __init__(self, code: str, date_shift: int = 0) -> None:
         self._sections = _read_sections(code[:_CODE_MAX])
+        self._has_conditions = any(one.condition for one in self._sections[:_THREE])
+        # For negative numbers and zero. A section with @ is for texts, wherever it stands behind the first.
+        self._others = [one for one in self._sections[1:_THREE] if not one.has_text]
         self._date_shift = date_shift
 
     def write(self, value: Decimal) -> str:
         section, shown = self._choose(value)
-        if any(is_date_code(code) for code in section.codes()):
-            return write_date(value + self._date_shift, section.tokens).strip()
-        return _write_number(shown, section).strip()
+        if section.is_date:
+            return section.write_date(value + self._date_shift).strip()
+        return section.write_number(shown).strip()
 
     def write_text(self, text: str) -> str:
         """Write a text, which only a fourth section, or one with `@` alone, changes."""
         *_others, last = self._sections
-        if len(self._sections) < _FOUR and "@" not in last.codes():
+        if len(self._sections) < _FOUR and not last.has_text:
             return text
         return "".join(text if one.text == "@" and not one.is_literal else one.text for one in last.tokens)
 
     def _choose(self, value: Decimal) -> tuple[_Section, Decimal]:
         """Return the section for a number, and the number as that section writes it."""
         sections = self._sections[:_THREE]
-        if any(one.condition for one in sections):
+        if self._has_conditions:
             for one in sections:
                 if one.condition is None or _COMPARE[one.condition[0]](value, one.condition[1]):
                     return one, value
             return sections[-1], value
-        # A section with @ is for texts, wherever it stands behind the first.
-        numeric = [one for one in sections[1:] if "@" not in one.codes()]
-        if value < 0 and numeric:
-            return numeric[0], value.copy_negate()
-        if value == 0 and len(numeric) >= _TWO:
-            return numeric[1], value
+        if value < 0 and self._others:
+            return self._others[0], value.copy_negate()
+        if value == 0 and len(self._others) >= _TWO:
+            return self._others[1], value
         return sections[0], value
 
 
@@ -192,25 +217,6 @@ def _read_sections(code: str) -> Sequence[_Section]:
     return [*sections, _Section(tokens, condition)]
 
 
-def _write_number(value: Decimal, section: _Section) -> str:
-    tokens = section.tokens
-    codes = [None if one.is_literal else one.text for one in tokens]
-    if any(code == "@" or (code and code.lower() == "general") for code in codes):
-        return "".join(
-            one.text if one.is_literal else write_general(value) if code and code[0] in "@Gg" else ""
-            for one, code in zip(tokens, codes, strict=True)
-        )
-    places = [place for place, code in enumerate(codes) if code in _PLACES]
-    if places and "/" in codes[places[0] :]:
-        # Fractions, which nobody reads in a message.
-        return write_general(value)
-    value = _WIDE.multiply(value, Decimal(100) ** codes.count("%"))
-    exponent = next((place for place, code in enumerate(codes) if code and code[0] in "Ee"), None)
-    if exponent is not None:
-        return _write_with_exponent(value, tokens, codes, exponent)
-    return _Layout(codes, places).write(value, tokens)
-
-
 class _Layout:
     """Which codes of a section stand for which digits."""
 
@@ -225,6 +231,8 @@ class _Layout:
         scaling = {place for place in self._commas if whole_end < place < self._point or place > last}
         self._thousands = len(scaling)
         self._is_grouped = any(places[0] < place < whole_end for place in self._commas - scaling)
+        zeros = [number for number, place in enumerate(self._fraction) if codes[place] == "0"]
+        self._fraction_min = zeros[-1] + 1 if zeros else 0
 
     def write(self, value: Decimal, tokens: Sequence[Token]) -> str:
         """Put the digits of a number where the codes for them stand, with all that stands between."""
@@ -255,13 +263,10 @@ class _Layout:
             pieces[place] = mine
 
     def _put_fraction(self, pieces: list[str], digits: str) -> None:
-        kept = len(digits.rstrip("0"))
+        kept = max(len(digits.rstrip("0")), self._fraction_min)
         for number, place in enumerate(self._fraction):
-            code = self._codes[place]
-            is_shown = (
-                number < kept or code == "0" or "0" in [self._codes[at] for at in self._fraction[number:]]
-            )
-            pieces[place] = digits[number] if is_shown else " " if code == "?" else ""
+            blank = " " if self._codes[place] == "?" else ""
+            pieces[place] = digits[number] if number < kept else blank
 
 
 def _write_with_exponent(
