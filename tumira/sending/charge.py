@@ -127,9 +127,8 @@ class Charges:
         """Count the passcodes of a batch that is charged, and record those that were stopped."""
         self._ranges |= guarded.ranges
         self._counted |= guarded.ranges.keys()
-        self._stops.extend(
-            new_stop(account.id, number, kind, self._facts.now) for number, kind in guarded.stopped.items()
-        )
+        for number, kind in guarded.stopped.items():
+            self._stops.append(new_stop(account.id, number, kind, self._facts.now))
 
     async def write(self, connection: Connection) -> None:
         """Write balances, transfers, batches and answers in one statement, then the owners' notices."""

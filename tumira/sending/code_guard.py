@@ -36,8 +36,9 @@ STOP_S: Final = 12 * 3600
 KEPT_MAX: Final = 256
 CODE_OCTETS: Final = 6
 
-# One code: its second and its digits.
-_FIRST: Final = struct.Struct("=IH")
+# As the arrays have them.
+_SECOND: Final = struct.Struct("=I")
+_DIGITS: Final = struct.Struct("=H")
 _SECOND_US: Final = 1_000_000
 _LAST_DIGITS: Final = 4
 
@@ -122,9 +123,14 @@ def _add(codes: bytes, last_digits: int, limits: EffectiveLimits, now_us: int) -
     """Return the codes of a range with one more, or the limit that it would exceed."""
     now_s = now_us // _SECOND_US
     if not codes:
-        # The first to its range, as most are.
-        return _FIRST.pack(now_s + 1, last_digits)
+        return _SECOND.pack(now_s + 1) + _DIGITS.pack(last_digits)
     count = len(codes) // CODE_OCTETS
+    if count < min(limits.number, limits.number_day, limits.range, KEPT_MAX):
+        # Nearly always: no limit can be reached. The times are in order.
+        newest, oldest = _SECOND.unpack_from(codes, 4 * count - 4)[0], _SECOND.unpack_from(codes)[0]
+        if newest <= now_s + 1 and oldest > now_s - DAY_S:
+            end = 4 * count
+            return codes[:end] + _SECOND.pack(now_s + 1) + codes[end:] + _DIGITS.pack(last_digits)
     seconds, numbers = array("I", codes[: 4 * count]), array("H", codes[4 * count :])
     if count and seconds[-1] > now_s + 1:
         # A clock that was since set back has dated them later than the end of this second.

@@ -7,6 +7,7 @@ account is locked for a moment only. All statements share the same CTEs.
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from operator import itemgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -346,7 +347,7 @@ def _kind_of(batch: NewBatch) -> tuple[Any, ...]:
 
 def _count_codes(ranges: Mapping[RangeKey, RangeCodes], now: datetime) -> dict[str, Any]:
     # In the order of the primary key, like all who lock some of them.
-    ordered = sorted(ranges.items(), key=lambda item: item[0])
+    ordered = sorted(ranges.items(), key=itemgetter(0))
     stops = [one.stopped_until_us for _, one in ordered]
     return {
         "range_account_ids": [account_id for (account_id, _), _ in ordered],
