@@ -237,9 +237,10 @@ class Dispatcher:
         submissions = []
         for one in claimed:
             submission = self._sender.link.prepare(one, past.get(one.id), references.get(one.id))
-            submission.cost = self._routes.cost_of(self._sender.carrier, one.country, one.network)
-            if submission.sender is None:
-                submission.sender = self._routes.sender_of(self._sender.carrier, one.country, one.network)
+            if self._routes.has_routes:
+                submission.cost = self._routes.cost_of(self._sender.carrier, one.country, one.network)
+                if submission.sender is None:
+                    submission.sender = self._routes.sender_of(self._sender.carrier, one.country, one.network)
             submissions.append(submission)
             self._segments += (one.segments - self._segments) / 64
         self._sender.take(submissions)

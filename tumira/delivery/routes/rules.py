@@ -138,6 +138,8 @@ class Routes:
         # Queues with another healthy carrier, and those with messages that another carrier left in doubt.
         self._relieved: Mapping[int, Collection[str]] = {}
         self._relieving: Mapping[int, Sequence[str]] = {}
+        # Without any, no costs and senders need to be looked up.
+        self.has_routes = False
         self._costs: Costs = {}
         self._senders: Mapping[tuple[int, str], str] = {}
 
@@ -153,12 +155,10 @@ class Routes:
         return self._relieving.get(carrier.id, ())
 
     def cost_of(self, carrier: Carrier, country: str, network: str | None) -> SegmentCost | None:
-        return find_cost(self._costs, carrier.id, country, network) if self._costs else None
+        return find_cost(self._costs, carrier.id, country, network)
 
     def sender_of(self, carrier: Carrier, country: str, network: str | None) -> str | None:
         """Return the sender that a route to a network has; None if it has none."""
-        if not self._senders:
-            return None
         direct = self._senders.get((carrier.id, f"{country}-{network}"))
         return direct or self._senders.get((carrier.id, country))
 
@@ -198,5 +198,6 @@ class Routes:
         self._covering, self._serving = covering, serving
         self._relieved = relieved
         self._relieving = {carrier_id: tuple(own) for carrier_id, own in relieving.items()}
+        self.has_routes = bool(routes)
         self._costs = list_costs(routes)
         self._senders = {(one.carrier_id, one.queue): one.sender for one in routes if one.sender is not None}

@@ -10,9 +10,10 @@ network with routes of its own, as `ZW-econet` (`pricing/networks.py`).
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
@@ -55,10 +56,6 @@ class ClaimedMessage(Struct, frozen=True):
     recipient: str
     segments: int
     body: str
-    created_at: datetime
-    # When it stops being worth delivering.
-    expires_at: datetime
-    claimed_at: datetime
     # The carrier that it avoids, because it was in doubt there.
     avoid: int | None
     # The queue that it was claimed from.
@@ -66,6 +63,10 @@ class ClaimedMessage(Struct, frozen=True):
     # None for a message from before networks were stored.
     network: str | None
     cost: Decimal
+    created_at: datetime
+    # When it stops being worth delivering.
+    expires_at: datetime
+    claimed_at: datetime
     # Its recipient has opted out of the account's messages.
     opted_out: bool = False
     # The sender name of the account that was granted and in use when it was claimed.
@@ -134,9 +135,10 @@ _START_PICKED: Final = """
 )
 SELECT picked.message_id, started.batch_id, started.account_id, started.country, picked.lane, picked.turn,
        picked.again, started.recipient, started.segments, coalesce(started.body, texts.body, '') AS body,
-       texts.created_at, texts.expires_at, (SELECT clock_timestamp()) AS claimed_at, picked.avoid,
-       picked.country AS queue, started.network, started.cost, opt_out.number IS NOT NULL AS opted_out,
-       owners.sender_name
+       picked.avoid, picked.country AS queue, started.network, started.cost,
+       date_part('epoch', texts.created_at) AS created_s, date_part('epoch', texts.expires_at) AS expires_s,
+       (SELECT date_part('epoch', clock_timestamp())) AS claimed_s,
+       opt_out.number IS NOT NULL AS opted_out, owners.sender_name
   FROM picked
   LEFT JOIN started ON started.id = picked.message_id
   LEFT JOIN texts ON texts.id = started.batch_id
@@ -291,7 +293,18 @@ async def _started(connection: Connection, taken: Sequence[asyncpg.Record]) -> S
     settled = [row[0] for row in taken if row[1] is None]
     if settled:
         await SQL_LET_GO.rows(connection, ids=settled)
-    return [ClaimedMessage(*row) for row in taken if row[1] is not None]
+    return [ClaimedMessage(*_with_times(row)) for row in taken if row[1] is not None]
+
+
+def _with_times(row: asyncpg.Record) -> tuple[Any, ...]:
+    return (*row[:14], _time(row[14]), _time(row[15]), _time(row[16]), *row[17:])
+
+
+# Messages that were accepted or claimed together share their times, which take long to read. As seconds they
+# are exact to the microsecond.
+@lru_cache(maxsize=4096)
+def _time(epoch_s: float) -> datetime:
+    return datetime.fromtimestamp(epoch_s, UTC)
 
 
 SQL_LIST_CLAIMED: Final = Statement("""
