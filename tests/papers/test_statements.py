@@ -27,20 +27,23 @@ from tumira.papers.statements import LINES_MAX, ProvedStatement, month_of
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 
-# Books, and whether it names a batch, a message or a top-up.
+# Books, and whether it names a batch, a message, a top-up or a schedule.
 KINDS: Final = {
-    "send": ("customer", "revenue", True, False, False),
-    "refund": ("revenue", "customer", True, True, False),
-    "top-up": ("topup:paynow", "customer", False, False, True),
-    "reversal": ("customer", "topup:paynow", False, False, True),
-    "credit": ("adjustment", "customer", False, False, False),
-    "deduction": ("customer", "adjustment", False, False, False),
+    "send": ("customer", "revenue", True, False, False, False),
+    "refund": ("revenue", "customer", True, True, False, False),
+    "top-up": ("topup:paynow", "customer", False, False, True, False),
+    "reversal": ("customer", "topup:paynow", False, False, True, False),
+    "credit": ("adjustment", "customer", False, False, False, False),
+    "deduction": ("customer", "adjustment", False, False, False, False),
+    "hold": ("customer", "held", False, False, False, True),
+    "release": ("held", "customer", False, False, False, True),
 }
 MOVE: Final = """
-INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id, message_id, top_up_id, note, actor,
-                       created_at)
+INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id, message_id, top_up_id, schedule_id,
+                       note, actor, created_at)
 VALUES ($1, $2, $3, $4, CASE WHEN $5 THEN gen_random_uuid() END, CASE WHEN $6 THEN gen_random_uuid() END,
-        CASE WHEN $7 THEN gen_random_uuid() END, 'a note', 'test', $8)
+        CASE WHEN $7 THEN gen_random_uuid() END, CASE WHEN $8 THEN gen_random_uuid() END, 'a note',
+        'test', $9)
 """
 BALANCE: Final = """
 UPDATE accounts
@@ -201,7 +204,8 @@ async def test_the_pdf_has_every_movement_as_the_ledger_does(database: Database,
     at = local_midnight(last) + timedelta(days=2)
     kinds = list(KINDS)
     moves = [
-        (kinds[number % 6], Decimal(number + 1) / 100, at + timedelta(hours=number)) for number in range(90)
+        (kinds[number % len(kinds)], Decimal(number + 1) / 100, at + timedelta(hours=number))
+        for number in range(90)
     ]
     await move(database, caller.id, moves)
     found = await find(database, caller.id, last)
