@@ -8,8 +8,9 @@ from playwright.sync_api import Browser
 from tests.support.browser import Opener, run_browser
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """Give a browser that all files here share; each test has its own contexts, and so its own cookies."""
     with run_browser() as running:
         yield running
 

@@ -1,10 +1,10 @@
 """Every page works for everyone: axe, target sizes, contrast, no overflow, no shift, weight, plain words."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 from starlette.routing import Route
 
 from scripts.plain_english import Kind, banned_words
@@ -14,12 +14,15 @@ from tests.support.browser import (
     NARROW,
     PHONE,
     Opener,
+    Viewport,
     check_accessibility,
     layout_shift,
+    load_afresh,
     overflows,
     screenshot,
     show_as,
     slow_down,
+    take_faults,
     trickling,
     wire_bytes,
 )
@@ -203,6 +206,51 @@ def full(server_url: str) -> Iterator[FullService]:
         yield full
 
 
+class Screens:
+    """A page for each kind of visitor that goes from route to route; a new one would take as long again."""
+
+    def __init__(self, browser: Browser, full: FullService) -> None:
+        self._opener = Opener(browser)
+        self._full = full
+        self._pages: dict[object, Page] = {}
+
+    def show(self, path: str, viewport: Viewport, *, dark: bool = False) -> Page:
+        """Give the page of those who may see a route; it has cached nothing."""
+        kind = (
+            PUBLIC if path in (*PUBLIC, *BEGUN, *CONSOLE[:1]) else DASHBOARD if path in DASHBOARD else CONSOLE
+        )
+        page = self._pages.get((kind, viewport.touch))
+        if page is None:
+            page = self._opener(self._full.service.base, viewport=viewport, dark=dark)
+            self._pages[kind, viewport.touch] = page
+            load_afresh(page)
+        come_in(page, self._full, path)
+        show_as(page, viewport, dark=dark)
+        return page
+
+    def take_faults(self) -> Sequence[str]:
+        return [fault for page in self._pages.values() for fault in take_faults(page)]
+
+    def close(self) -> None:
+        self._opener.close()
+
+
+@pytest.fixture(scope="module")
+def all_screens(browser: Browser, full: FullService) -> Iterator[Screens]:
+    screens = Screens(browser, full)
+    yield screens
+    screens.close()
+
+
+@pytest.fixture
+def screens(all_screens: Screens) -> Iterator[Screens]:
+    """Give the pages; something that goes wrong on one of them fails the test at its end."""
+    yield all_screens
+    faults = all_screens.take_faults()
+    if faults:
+        pytest.fail("The browser noticed:\n" + "\n".join(faults), pytrace=False)
+
+
 def come_in(page: Page, full: FullService, path: str) -> None:
     base, cookies = full.service.base, {}
     if path in DASHBOARD:
@@ -237,9 +285,8 @@ def test_every_route_is_in_the_list() -> None:
 @pytest.mark.parametrize(
     "path", [pytest.param(path, marks=pytest.mark.long) if path in SELDOM else path for path in PATHS]
 )
-def test_a_page_works_for_everyone(full: FullService, open_page: Opener, path: str) -> None:
-    page = open_page(full.service.base, viewport=PHONE)
-    come_in(page, full, path)
+def test_a_page_works_for_everyone(full: FullService, screens: Screens, path: str) -> None:
+    page = screens.show(path, PHONE)
     address, name = path.format(**full.paths), "page" + path.replace("/", "-").replace("?", "-")
     answer = page.goto(address)
     assert answer is not None
@@ -276,9 +323,8 @@ def test_a_page_works_on_a_desk_and_again(full: FullService, open_page: Opener, 
 
 @pytest.mark.long
 @pytest.mark.parametrize("path", PATHS)
-def test_a_page_works_in_the_dark(full: FullService, open_page: Opener, path: str) -> None:
-    page = open_page(full.service.base, viewport=DESKTOP, dark=True)
-    come_in(page, full, path)
+def test_a_page_works_in_the_dark(full: FullService, screens: Screens, path: str) -> None:
+    page = screens.show(path, DESKTOP, dark=True)
     page.goto(path.format(**full.paths))
     check_accessibility(page, COLOURS)
     name = "page" + path.replace("/", "-").replace("?", "-")
