@@ -82,6 +82,7 @@ pytest: install
 
 # Properties run here with many more examples.
 test-long: prepare
+	@sh scripts/peers.sh long
 	@exec $(PYTEST) -m 'long or hypothesis' $(ARGS)
 
 catalogue: install

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs foreign programs that tests use: Node.js (segment counters, an SMSC, a chain, axe, a client), PHP,
 # Composer and Laravel (a webhook receiver, a client), Chromium (pages), poppler-utils (PDF), iproute2 (networks
-# of nodes), promtool (alerts), HAProxy and nginx (draining).
+# of nodes), promtool (alerts), HAProxy and nginx (draining). `peers.sh long` installs those of the long suite too.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/system.sh
@@ -15,17 +15,6 @@ fi
 if ! command -v php >/dev/null; then
     install_packages php-cli || echo "PHP is missing, so tests of its webhook receiver and client are skipped: install php-cli."
 fi
-# Composer unpacks archives with PHP's own extension.
-if ! command -v composer >/dev/null || ! php -m 2>/dev/null | grep -qx zip; then
-    install_packages composer php-zip ||
-        echo "Composer is missing, so tests that install the client for PHP are skipped: install composer and php-zip."
-fi
-laravel='php-illuminate-notifications php-illuminate-config php-illuminate-events'
-if ! test -d /usr/share/php/Illuminate/Notifications; then
-    # shellcheck disable=SC2086 # These are several words.
-    install_packages $laravel || echo "Laravel is missing, so the test of its notification channel is skipped: install $laravel."
-fi
-
 if ! command -v pdftotext >/dev/null; then
     install_packages poppler-utils || echo "pdftotext is missing, so tests that read PDF files are skipped: install poppler-utils."
 fi
@@ -81,4 +70,16 @@ fetch_balancers() {
 }
 if ! { command -v haproxy && command -v nginx; } >/dev/null && ! test -x .tools/balancers/usr/sbin/haproxy && ! fetch_balancers; then
     echo "HAProxy and nginx are missing, so tests of draining are skipped: install haproxy and nginx."
+fi
+
+[ "${1:-}" = long ] || exit 0
+# Composer unpacks archives with PHP's own extension.
+if ! command -v composer >/dev/null || ! php -m 2>/dev/null | grep -qx zip; then
+    install_packages composer php-zip ||
+        echo "Composer is missing, so tests that install the client for PHP are skipped: install composer and php-zip."
+fi
+laravel='php-illuminate-notifications php-illuminate-config php-illuminate-events'
+if ! test -d /usr/share/php/Illuminate/Notifications; then
+    # shellcheck disable=SC2086 # These are several words.
+    install_packages $laravel || echo "Laravel is missing, so the test of its notification channel is skipped: install $laravel."
 fi
