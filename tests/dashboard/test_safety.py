@@ -36,16 +36,18 @@ ROUTES: Final = [
 ]
 READS: Final = [path for path, method in ROUTES if method == "GET"]
 WRITES: Final = [path for path, method in ROUTES if method == "POST"]
-# Those whose form is more than a button. Of what is unknown nobody reads a form, and a file is no such form.
-# Forms with a file.
 # An invitation that nobody sent.
 JOIN: Final = "/dashboard/join/{token}"
+# Those whose form is more than a button. Of what is unknown nobody reads a form, and a file is no such form.
+# Forms with a file.
 FILES: Final = ("/dashboard/upload", "/dashboard/opt-outs/import", "/dashboard/sender-names")
 FORMS: Final = [
     path
     for path in WRITES
     if not path.endswith(("/again", "/start", "/revoke", "/sign-out", "/hide-steps", *FILES))
-    and not path.startswith(("/dashboard/upload/", "/dashboard/webhooks/"))
+    and not path.startswith(
+        ("/dashboard/upload/", "/dashboard/webhooks/", "/dashboard/lists/", "/dashboard/texts/")
+    )
 ]
 OPEN: Final = frozenset(
     {

@@ -458,7 +458,7 @@ def test_the_code_of_the_text_still_opens_the_rest(service: Service) -> None:
     assert goes_to(verify(browser, by_text)) == "/dashboard"
     assert account_of(service, phone) == ("Eve", "Evil", EVE, True, None)
     assert UNCONFIRMED not in browser.get("/dashboard").text
-    assert browser.post("/dashboard/keys", data=KEY).status_code == 200
+    assert browser.post("/dashboard/keys", data={**KEY, "password": EVIL}).status_code == 200
     assert VERIFICATION not in browser.cookies
 
 
