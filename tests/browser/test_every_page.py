@@ -195,6 +195,14 @@ SELDOM: Final = {
     "/dashboard/ledger?kind=top-ups&to=2020-01-01",
     "/operator/accounts?q=zzz",
     "/operator/margin?by=account",
+    # The journey through papers inspects them.
+    "/dashboard/papers",
+    "/dashboard/papers/{paper}",
+    "/dashboard/papers/statements/{month}",
+    "/dashboard/settings/billing",
+    # Made of the same parts.
+    "/operator/papers/{paper}",
+    "/operator/accounts/{account}/papers/{month}",
 }
 
 PATHS: Final = (*PUBLIC, *BEGUN, *INVITED, *DASHBOARD, *CONSOLE)

@@ -114,7 +114,11 @@ async def check_month(database: Database, account_id: AccountId, month: date) ->
     return found
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=8)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    # Each example has months to add up.
+    max_examples=settings().max_examples // 6,
+)
 @given(
     moves=some.lists(
         some.tuples(
