@@ -11,6 +11,7 @@ import pytest_asyncio
 from argon2 import PasswordHasher
 
 from tests.support.identity.people import new_phone
+from tests.support.postgres.databases import drop, execute, sibling
 from tumira.accounts.open_account import open_account
 from tumira.core.errors import FieldError
 from tumira.core.ids import AccountId
@@ -19,7 +20,10 @@ from tumira.identity.passwords import LOCAL, hash_secret
 from tumira.identity.principal import Principal, PrincipalKind
 from tumira.identity.reauthenticate import PasswordCheck, Requester
 from tumira.identity.roles import MemberRole
-from tumira.identity.store import logins, people
+from tumira.identity.store import logins, people, sessions
+from tumira.identity.store.sessions import SignedInCustomer
+from tumira.postgres import migrate
+from tumira.postgres.migrate import known
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Statement
 
@@ -41,6 +45,15 @@ async def database(database_url: str) -> AsyncIterator[Database]:
     database = Database(database_url)
     yield database
     await database.close()
+
+
+@pytest.fixture
+def old_url(server_url: str) -> Iterator[str]:
+    """Give a database without tables."""
+    drop(server_url, "tumira_before_people")
+    execute(server_url, "CREATE DATABASE tumira_before_people TEMPLATE template0")
+    yield sibling(server_url, "tumira_before_people")
+    drop(server_url, "tumira_before_people")
 
 
 async def open_with_owner(database: Database) -> Requester:
@@ -170,3 +183,40 @@ async def test_an_older_version_lets_in_only_the_owner_who_opened_the_account(da
     async with database.connection() as connection:
         assert await connection.fetchval(old_login, ann.principal.phone) is None
         assert await connection.fetchval("SELECT account_id FROM sessions") is None
+
+
+async def test_the_accounts_of_older_versions_get_their_owners(old_url: str) -> None:
+    """The migration on a database with accounts, logins, codes and sessions."""
+    steps = known()
+    (people_step,) = [step.number for step in steps if step.name.endswith("_people_pre")]
+    database = Database(old_url)
+    try:
+        await migrate.migrate(database, [step for step in steps if step.number < people_step])
+        async with database.connection() as connection:
+            await connection.execute("""
+                INSERT INTO accounts (id, phone, name, business)
+                SELECT gen_random_uuid(), '+26377120000' || n, 'Name ' || n, 'B' FROM generate_series(1, 3) n;
+                INSERT INTO logins (account_id, password_hash)
+                SELECT id, phone FROM accounts WHERE name IN ('Name 1', 'Name 2');
+                INSERT INTO recovery_codes SELECT account_id, sha256('x') FROM logins;
+                INSERT INTO sessions (id, token_sha256, account_id, address, browser)
+                SELECT gen_random_uuid(), sha256(password_hash::bytea), account_id, '', '' FROM logins;
+            """)
+        await migrate.migrate(database, steps)
+        async with database.connection() as connection:
+            rows = await connection.fetch("""
+                SELECT a.id = m.person_id AND m.role = 'owner' AND p.phone = a.phone AND p.name = a.name
+                  FROM accounts a JOIN members m ON m.account_id = a.id JOIN people p ON p.id = m.person_id
+            """)
+            assert [row[0] for row in rows] == [True] * 3
+            login = await logins.find(connection, PrincipalKind.CUSTOMER, "+263771200001")
+            assert login is not None
+            assert (login.password_hash, login.has_account) == ("+263771200001", True)
+            token = await connection.fetchval("SELECT sha256('+263771200001'::bytea)")
+            found = await sessions.find(connection, SignedInCustomer, token)
+            assert found is not None
+            assert (found.role, found.person_phone) == (MemberRole.OWNER, "+263771200001")
+            homeless = "SELECT count(*) FROM recovery_codes WHERE person_id IS NULL"
+            assert await connection.fetchval(homeless) == 0
+    finally:
+        await database.close()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
@@ -617,3 +617,33 @@ async def test_the_network_that_was_learnt_of_a_number_is_erased(office: Office)
     await office.erase(number)
     rows = await office.world.rows("SELECT number FROM number_networks")
     assert [row["number"] for row in rows] == [int(other[1:])]
+
+
+async def test_a_person_who_left_an_invitation_and_drafts_are_erased(office: Office, number: str) -> None:
+    account_id, rows = office.world.caller.id, office.world.rows
+    await rows("INSERT INTO people (id, phone, name) VALUES ($1, $2, 'Left')", uuid4(), number)
+    await rows(
+        "INSERT INTO logins (person_id, password_hash) SELECT id, 'x' FROM people WHERE phone = $1", number
+    )
+    await rows(
+        "INSERT INTO invites (id, account_id, phone, role, token_sha256, code_hash, invited_by)"
+        " VALUES (gen_random_uuid(), $1, $2, 'viewer', sha256('x'), 'x', $1)",
+        account_id,
+        number,
+    )
+    for state in ("waiting", "withdrawn"):
+        await rows(
+            "INSERT INTO approvals (id, account_id, token, recipients, message, count, cost, asked_by, state)"
+            " VALUES (gen_random_uuid(), $1, 'x', $2, 'text', 1, 1, $1, $3)",
+            account_id,
+            f"{number[:6]} {number[6:]}, +27821230001",
+            state,
+        )
+
+    await office.erase(number)
+
+    assert await office.where(number) == set()
+    assert [tuple(row) for row in await rows("SELECT state, recipients FROM approvals ORDER BY state")] == [
+        ("expired", None),
+        ("withdrawn", None),
+    ]
