@@ -1,5 +1,7 @@
 """Contacts are read once each, lists are joined without loss, and the file of a send says what they say."""
 
+import csv
+import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -28,7 +30,7 @@ from tumira.contacts.list_rules import (
 )
 from tumira.core.errors import Refusal
 from tumira.uploads.csv_file import COLUMNS_MAX as FILE_COLUMNS_MAX
-from tumira.uploads.csv_file import name_key, read_csv
+from tumira.uploads.csv_file import CsvError, name_key, read_csv
 from tumira.uploads.places import MessageError, without_places
 from tumira.uploads.rows import check
 
@@ -211,3 +213,30 @@ def test_more_columns_than_a_file_may_have_keep_those_that_are_used() -> None:
     part = ListPart(columns, {ONE: tuple(columns)})
     message = f"{{{columns[-1]}}} {{c0}}"
     assert texts_of(write_file(part, message), message) == {ONE: f"{columns[-1]} c0"}
+
+
+@pytest.mark.long
+@given(
+    st.lists(
+        st.lists(
+            st.text(max_size=60) | st.sampled_from(["0771200001", "+263771200002", "{x}", "to"]), max_size=25
+        ),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_no_file_breaks_an_import(rows: Sequence[Sequence[str]]) -> None:
+    """Whatever a file holds, it is imported or refused with words, within the bounds of a list."""
+    written = io.StringIO()
+    csv.writer(written).writerows(rows)
+    try:
+        file = read_csv(written.getvalue().encode(errors="replace"))
+        read = read_contacts(TARIFF, "ZW", ["name"], file)
+    except (CsvError, ListError):
+        return
+    assert len(read.columns) <= COLUMNS_MAX
+    assert len(read.contacts) + len(read.faults) + read.repeated == len(file.rows)
+    for number, cells in read.contacts.items():
+        assert number.startswith("+263")
+        assert sum(map(len, cells)) <= CELLS_MAX
+        assert "\0" not in "".join(cells)

@@ -12,12 +12,17 @@ from tests.support.delivery.engine import Engine
 from tests.support.processes.service import Caller
 from tumira.audit_log import OWNER, Actor
 from tumira.contacts import list_file, manage, manage_texts, store, text_store
-from tumira.contacts.list_rules import CELLS_MAX, CONTACTS_MAX, LISTS_MAX
+from tumira.contacts.list_rules import (
+    CELLS_MAX,
+    CONTACTS_MAX,
+    LISTS_MAX,
+)
 from tumira.contacts.manage import Imported
 from tumira.contacts.manage_texts import MESSAGE_MAX, TEXTS_MAX
 from tumira.contacts.store import ContactList
 from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import AccountId, ContactListId, SavedTextId, new_id
+from tumira.operations.erasure import erase as erase_number
 from tumira.replies import opt_outs
 from tumira.replies.opt_outs import OptOutSource
 from tumira.uploads.csv_file import ROWS_MAX, read_csv
@@ -273,3 +278,31 @@ async def test_texts_are_saved_changed_and_deleted(engine: Engine) -> None:
         "text changed",
         "text deleted",
     ]
+
+
+@pytest.mark.long
+async def test_imports_an_erasure_and_a_lost_column_at_once_leave_every_number_once(engine: Engine) -> None:
+    caller = await engine.open_account()
+    list_id = await new_list(engine, caller)
+    await manage.add_column(engine.database, caller.id, list_id, "amount", OWN)
+    numbers = [f"+2637712{place:05}" for place in range(300)]
+    gone = numbers[7]
+    subject = await erase_number.read_number(engine.database, gone)
+
+    async def bring_some(start: int) -> None:
+        rows = [f"{number},Person {start},{start}" for number in numbers[start : start + 100]]
+        await bring(engine, caller, list_id, "\n".join(["to,name,amount", *rows]))
+
+    await bring_some(0)
+    await asyncio.gather(
+        *(bring_some(start) for start in range(10, 201, 10)),
+        manage.remove_column(engine.database, caller.id, list_id, "amount", OWN),
+        erase_number.erase_number(
+            engine.database, subject, note="a letter", actor=OWN, tell=lambda _step: None
+        ),
+    )
+    found = await find(engine, caller.id, list_id)
+    assert found is not None
+    assert found.contacts == len(numbers) - 1
+    assert gone not in await contacts(engine, caller, list_id)
+    assert await engine.rows("SELECT FROM erasures WHERE finished_at IS NULL") == []
