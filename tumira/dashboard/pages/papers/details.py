@@ -1,7 +1,6 @@
 """Billing details: what stands on papers from now on, and whether statements come by mail."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 from starlette.responses import Response
@@ -62,6 +61,6 @@ async def change(session: CustomerSession) -> Response:
         form.tax_number.data,
         form.statement_email.data or None,
     )
-    last_month = month_before(month_of(datetime.now(UTC)))
+    last_month = month_before(month_of(session.database.clock.now()))
     await details.change_details(session.database, session.requester, changed, last_month)
     return redirect(f"{BILLING}?done=saved")
