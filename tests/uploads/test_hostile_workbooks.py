@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +23,7 @@ from tests.support.identity.people import Person, goes_to, run_behind_proxy, sig
 from tests.support.processes.service import Service
 from tests.support.uploads.hostile import HOSTILE, PEOPLE, ROWS, hostile
 from tests.support.uploads.workbooks import ods, ods_rows, pack, xlsx, xlsx_parts
-from tumira.uploads.csv_file import CsvError
+from tumira.uploads.csv_file import COLUMNS_MAX, ROWS_MAX, CsvError
 from tumira.uploads.workbooks import convert as reader
 from tumira.uploads.workbooks.convert import Conversion, Converted, Unreadable, convert
 
@@ -100,6 +100,31 @@ def test_a_million_blank_rows_below_the_table_are_passed_over() -> None:
     answer, peak, _cpu_s = run_reader(xlsx(ROWS + blank))
     assert isinstance(answer, Converted)
     assert answer.data.count(b"\r\n") == 1 + len(PEOPLE)
+    assert peak < READER_BYTES_MAX
+
+
+def largest_xlsx() -> bytes:
+    noise = random.Random(1)
+    cells = [f'<c s="1"><v>{noise.randrange(100_000)}</v></c>' for _ in range(ROWS_MAX * COLUMNS_MAX)]
+    starts = range(0, len(cells), COLUMNS_MAX)
+    rows = "".join(f"<row>{''.join(cells[start : start + COLUMNS_MAX])}</row>" for start in starts)
+    return xlsx(rows, formats=["#,##0.00"])
+
+
+def largest_ods() -> bytes:
+    noise = random.Random(1)
+    return ods(
+        ods_rows(*([str(noise.randrange(10**8)) for _ in range(COLUMNS_MAX)] for _ in range(ROWS_MAX)))
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("write", [largest_xlsx, largest_ods])
+def test_the_largest_table_that_is_allowed_is_read(write: Callable[[], bytes]) -> None:
+    answer, peak, cpu_s = run_reader(write())
+    print(f"{write.__name__}: peak {peak // 1024**2} MiB, {cpu_s:.2f} s")
+    assert isinstance(answer, Converted)
+    assert answer.data.count(b"\r\n") == 1 + ROWS_MAX
     assert peak < READER_BYTES_MAX
 
 

@@ -16,13 +16,13 @@ from tumira.core.translation import _, mark
 from tumira.uploads.csv_file import CsvError
 
 PARTS_MAX: Final = 1_000
-PART_BYTES_MAX: Final = 48 * 1024**2
+PART_BYTES_MAX: Final = 64 * 1024**2
 # Over all parts, each as often as it is read.
-TOTAL_BYTES_MAX: Final = 128 * 1024**2
+TOTAL_BYTES_MAX: Final = 160 * 1024**2
 # How far a part may expand, after its first megabyte; rows of a real sheet expand ten- to fiftyfold.
 RATIO_MAX: Final = 200
 RATIO_FREE_BYTES: Final = 1024**2
-ELEMENTS_MAX: Final = 2_000_000
+ELEMENTS_MAX: Final = 3_000_000
 DEPTH_MAX: Final = 64
 # The longest tag with its attributes. What expat has not finished is parsed again with each piece.
 TAG_BYTES_MAX: Final = 256 * 1024

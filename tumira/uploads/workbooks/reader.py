@@ -30,7 +30,7 @@ from tumira.uploads.workbooks.convert import (
 PROCESSES_MAX: Final = 2
 # Each holds its file in memory, up to five megabytes.
 WAITING_MAX: Final = 10
-WALL_S_MAX: Final = 40
+WALL_S_MAX: Final = 90
 # A sheet as CSV, and its frame.
 ANSWER_BYTES_MAX: Final = BYTES_MAX + 64 * 1024
 
