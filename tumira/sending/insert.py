@@ -77,7 +77,7 @@ charged AS (
                accounts.call_counts[:cardinality(accounts.call_counts) - 1] || charge.last_count),
            spent_on = (%(days)s::date[])[coalesce(charge.day, 1)],
            spent_today = charge.spent_today,
-           unbilled_today = charge.unbilled_today
+           unbilled_today = coalesce(charge.unbilled_today, 0)
       FROM unnest(%(charged_ids)s::uuid[], %(charged_amounts)s::numeric[], %(call_times)s::text[],
                   %(call_counts)s::text[], %(last_counts)s::integer[], %(charge_days)s::integer[],
                   %(spent_today)s::numeric[], %(unbilled_today)s::bigint[])
@@ -278,7 +278,7 @@ def _charge(charges: Sequence[tuple[LockedAccount, Decimal]]) -> dict[str, Any]:
         "charge_days": charge_days,
         "days": days,
         "spent_today": [account.spent_today for account in accounts],
-        "unbilled_today": [account.unbilled_today for account in accounts],
+        "unbilled_today": column([account.unbilled_today or None for account in accounts]),
     }
 
 

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
+from operator import attrgetter
 from typing import Any, Final
 
 from msgspec import Struct
 
 from tumira.core.ids import AccountId
-from tumira.postgres.columns import columns
+from tumira.postgres.columns import by_place, column, named_columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
@@ -40,11 +41,15 @@ def adding(after: str) -> str:
 added AS (
     INSERT INTO margin_days (day, carrier_id, country, network, account_id, segments, unpriced, cost_usd,
                              charged, refunded)
-    SELECT *
-      FROM unnest(%(margin_day)s::date[], %(margin_carrier_id)s::integer[], %(margin_country)s::text[],
-                  %(margin_network)s::text[], %(margin_account_id)s::uuid[], %(margin_segments)s::bigint[],
-                  %(margin_unpriced)s::bigint[], %(margin_cost_usd)s::numeric[],
-                  %(margin_charged)s::numeric[], %(margin_refunded)s::numeric[])
+    SELECT (%(margin_days)s::date[])[kind], (%(margin_carrier_ids)s::integer[])[kind],
+           (%(margin_countries)s::text[])[kind], (%(margin_networks)s::text[])[kind], account_id, segments,
+           coalesce(unpriced, 0), coalesce(cost_usd, 0), coalesce(charged, 0), coalesce(refunded, 0)
+      FROM (SELECT *, coalesce(place, 1) AS kind
+              FROM unnest(%(margin_kinds)s::integer[], %(margin_account_id)s::uuid[],
+                          %(margin_segments)s::bigint[], %(margin_unpriced)s::bigint[],
+                          %(margin_cost_usd)s::numeric[], %(margin_charged)s::numeric[],
+                          %(margin_refunded)s::numeric[])
+                   AS given (place, account_id, segments, unpriced, cost_usd, charged, refunded)) AS total
      WHERE {after}
         ON CONFLICT (day, carrier_id, country, network, account_id) DO UPDATE
        SET segments = margin_days.segments + excluded.segments,
@@ -56,8 +61,19 @@ added AS (
 
 
 def parameters(rows: Sequence[MarginRow]) -> dict[str, Any]:
-    """Return the parameters of the clause."""
-    return columns(MarginRow, rows, "margin_")
+    """Return the parameters of the clause: what rows share once, and NULL for nothing."""
+    kinds, shared = by_place(map(_kind_of, rows))
+    return {
+        "margin_kinds": kinds,
+        **named_columns("margin_days margin_carrier_ids margin_countries margin_networks", shared),
+        "margin_account_id": [row.account_id for row in rows],
+        "margin_segments": [row.segments for row in rows],
+        **{f"margin_{name}": column([getattr(row, name) or None for row in rows]) for name in _SUMS},
+    }
+
+
+_kind_of: Final = attrgetter("day", "carrier_id", "country", "network")
+_SUMS: Final = ("unpriced", "cost_usd", "charged", "refunded")
 
 
 SQL_ADD: Final = Statement(f"WITH {adding('true')} SELECT 0")
