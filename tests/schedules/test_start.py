@@ -25,7 +25,7 @@ from tumira.accounts.store import SYSTEM
 from tumira.audit_log import OPERATOR
 from tumira.content.review import add_template
 from tumira.content.templates import TemplateVerdict
-from tumira.core.ids import ScheduleId
+from tumira.core.ids import AccountId, ScheduleId
 from tumira.identity import manage_accounts
 from tumira.pricing.actions import set_price
 from tumira.pricing.destinations import Price, PriceStatus
@@ -197,6 +197,29 @@ async def test_without_approval_it_does_not_begin(engine: Engine) -> None:
     assert (await get(engine.database, caller.id, approved)).state is ScheduleState.SENT
     assert (await get(engine.database, caller.id, forgotten)).problem == "Nobody approved it in time."
     assert await balance_of(engine.database, caller.id) == 1 - PRICE
+
+
+@pytest.mark.parametrize("is_file", [False, True], ids=["message", "file"])
+async def test_a_price_that_rose_above_the_rule_needs_an_approval(engine: Engine, *, is_file: bool) -> None:
+    caller = await engine.open_account("1")
+    await engine.rows("UPDATE accounts SET approval_above = 0.20 WHERE id = $1", caller.id)
+    schedule_id = await add(engine, caller.id, 5, is_file=is_file)
+    assert not (await get(engine.database, caller.id, schedule_id)).lacks_approval
+    await raise_price(engine, "0.05")
+    await make_due(engine.database, schedule_id)
+    assert await start_due(engine.database) == 1
+    assert (await get(engine.database, caller.id, schedule_id)).problem == "Nobody approved it in time."
+    assert await balance_of(engine.database, caller.id) == 1
+    assert not await sent_to(engine)
+
+
+async def add(engine: Engine, account_id: AccountId, count: int, *, is_file: bool) -> ScheduleId:
+    if not is_file:
+        return await schedule(engine.database, account_id, numbers(count))
+    rows = [f"{number},Tariro" for number in numbers(count)]
+    _upload_id, made = await check_and_schedule(engine.database, account_id, rows)
+    assert isinstance(made, Scheduled), made
+    return made.id
 
 
 async def test_a_file_pays_each_chunk_from_its_hold(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

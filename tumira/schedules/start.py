@@ -10,7 +10,7 @@ from decimal import Decimal
 from hashlib import sha256
 from typing import Final
 
-from tumira.accounts import holds
+from tumira.accounts import holds, message_settings
 from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import Scope
 from tumira.content import near_line, template_store
@@ -134,6 +134,8 @@ async def _send_message(connection: Connection, schedule: Schedule) -> MarkedSen
     (sent,) = accepted
     if not sent.quote.numbers:
         raise _Problem(_(_NOBODY))
+    if await _lacks_approval(connection, schedule, sent.quote.total_cost):
+        raise _Problem(_(_UNAPPROVED))
     await store.mark_ended(
         connection,
         schedule.id,
@@ -162,6 +164,8 @@ async def _send_file(connection: Connection, schedule: Schedule, refused: int) -
         return _(_FILE_CHANGED)
     if not offer.count:
         return _(_NOBODY)
+    if await _lacks_approval(connection, schedule, offer.total_cost):
+        return _(_UNAPPROVED)
     await holds.release(connection, schedule.id)
     account = await accounts.lock(connection, schedule.account_id)
     refusal = refuse_charge(account, offer.total_cost, await clock.read_now(connection))
@@ -180,6 +184,12 @@ async def _send_file(connection: Connection, schedule: Schedule, refused: int) -
         text = text.format(count=f"{refused:,}", name=upload.file_name)
         await _tell(connection, schedule, _("Rows of your scheduled file were left out"), text)
     return None
+
+
+async def _lacks_approval(connection: Connection, schedule: Schedule, cost: Decimal) -> bool:
+    """Tell whether a price or a rule of now needs a second person, who was not asked."""
+    above = await message_settings.find_approval_above(connection, schedule.account_id)
+    return above is not None and cost > above and schedule.approved_at is None
 
 
 def _say(refusal: Refusal) -> str:
