@@ -6,7 +6,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.delivery.engine import Engine, numbers, open_engine
@@ -228,7 +228,9 @@ def test_holds_and_balance_add_up_through_one_of_everything(shared_url: str) -> 
     asyncio.run(follow(shared_url, [(act, place % 2, 2 + place) for place, act in enumerate(acts)]))
 
 
+# Each history is some dozens of transactions and an audit.
 @pytest.mark.long
+@settings(max_examples=60)
 @given(ACTS)
 def test_holds_and_balance_are_always_what_there_was(
     shared_url: str, acts: list[tuple[str, int, int]]
