@@ -90,6 +90,7 @@ def test_segments_encoding_room_and_prices_are_shown_while_typing(
     expect(page.locator(".size .badge")).to_have_text(shown[2])
 
 
+@pytest.mark.long
 def test_what_forces_ucs_2_is_named_and_can_be_spelt_plainly(dashboard: Service, open_page: Opener) -> None:
     page = visit(sign_in(dashboard), open_page(dashboard.base))
     write(page, MANY, "a" * 75 + "\u2019\u200b")

@@ -28,7 +28,7 @@ def enter(full: FullService, open_page: Opener, way: Way) -> Hand:
     return hand
 
 
-@ways("desk by keyboard")
+@ways("desk without scripts")
 def test_a_code_that_did_not_come_is_found(full: FullService, open_page: Opener, way: Way) -> None:
     hand = enter(full, open_page, way)
     page = hand.page
@@ -50,7 +50,7 @@ def test_a_code_that_did_not_come_is_found(full: FullService, open_page: Opener,
     hand.inspect("console-messages-fault")
 
 
-@ways("phone without scripts")
+@ways()
 def test_an_account_is_opened_and_credited_by_its_number(
     full: FullService, open_page: Opener, way: Way
 ) -> None:
@@ -128,7 +128,7 @@ def test_an_account_is_found_credited_and_suspended(full: FullService, open_page
     assert "They changed their mind" not in seen
 
 
-@ways("phone without scripts")
+@ways()
 def test_vouchers_are_issued_downloaded_and_one_voided(
     full: FullService, open_page: Opener, way: Way
 ) -> None:
@@ -157,7 +157,7 @@ def test_vouchers_are_issued_downloaded_and_one_voided(
     hand.expect_told("The voucher is void.")
 
 
-@ways("desk without scripts")
+@ways()
 def test_the_money_of_some_days_is_looked_at(full: FullService, open_page: Opener, way: Way) -> None:
     hand = enter(full, open_page, way)
     page = hand.page

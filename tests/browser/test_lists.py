@@ -26,7 +26,7 @@ def service(server_url: str) -> Iterator[Service]:
         yield service
 
 
-@ways("phone by mouse")
+@ways("phone without scripts")
 def test_a_list_is_made_and_written_to(service: Service, open_page: Opener, way: Way) -> None:
     person = sign_up(service, f"+26377120002{WAYS.index(way)}")
     (row,) = service.sql("SELECT id FROM accounts WHERE phone = $1", person.phone)

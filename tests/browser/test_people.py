@@ -85,7 +85,7 @@ def test_a_person_is_invited_joins_gets_another_role_and_goes(
     owner.inspect("people-history")
 
 
-@ways("desk without scripts")
+@ways()
 def test_a_large_message_is_approved_by_a_second_person(
     service: Service, open_page: Opener, way: Way
 ) -> None:

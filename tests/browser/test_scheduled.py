@@ -77,7 +77,7 @@ def test_a_message_is_scheduled_changed_and_begins(dashboard: Service, open_page
     assert len(customer.batches()) == 1
 
 
-@ways("desk by keyboard")
+@ways()
 def test_a_file_is_scheduled_and_cancelled(dashboard: Service, open_page: Opener, way: Way) -> None:
     customer = sign_in(dashboard)
     hand = Hand.open(open_page, dashboard.base, way)

@@ -67,7 +67,7 @@ def test_the_second_factor_is_set_up_and_asked_for(service: Service, open_page: 
     expect(page.get_by_text("9 recovery codes left")).to_be_visible()
 
 
-@ways("phone by keyboard")
+@ways()
 def test_lifetimes_and_the_passcode_guard_are_set(service: Service, open_page: Opener, way: Way) -> None:
     person = sign_up(service)
     # Accounts of tests have none, because they may send many codes to a number.

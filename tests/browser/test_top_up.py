@@ -303,7 +303,7 @@ def test_usdt_is_seen_held_and_credited_while_the_page_is_open(
     expect(page.get_by_text(tx_hash)).to_be_visible()
 
 
-@ways("desk by keyboard")
+@ways()
 def test_the_address_for_usdt_is_given_by_a_button(
     world: World, caller: Caller, open_page: Opener, way: Way
 ) -> None:

@@ -115,7 +115,7 @@ def test_a_file_is_checked_sent_stopped_and_resumed(
     expect(page.locator("h1")).to_contain_text("Batch of")
 
 
-@ways("phone by mouse")
+@ways()
 def test_a_message_is_corrected_without_choosing_the_file_again(
     service: Service, open_page: Opener, way: Way
 ) -> None:

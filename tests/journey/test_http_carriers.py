@@ -1,5 +1,6 @@
 """Messages through carriers over HTTP: nothing is lost, and nothing is sent twice that could be known."""
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Final
@@ -115,7 +116,7 @@ async def test_a_forged_failure_changes_nothing(engine: Engine, bulksms: BulkSms
     await engine.send(await engine.open_account("10"), [NUMBER])
     await engine.until_status(NUMBER, "sent")
     # It knows the address and the id, but the message is on its way.
-    assert bulksms.tell(bulksms.sent[0], "undelivered") == 200
+    assert await asyncio.to_thread(bulksms.tell, bulksms.sent[0], "undelivered") == 200
     asked = len(bulksms.calls)
 
     async def is_asked() -> bool:
@@ -123,7 +124,7 @@ async def test_a_forged_failure_changes_nothing(engine: Engine, bulksms: BulkSms
 
     await engine.until(is_asked, "the provider is not asked")
     bulksms.sent[0].state = "delivered"
-    assert bulksms.tell(bulksms.sent[0], "delivered") == 200
+    assert await asyncio.to_thread(bulksms.tell, bulksms.sent[0], "delivered") == 200
     await engine.until_status(NUMBER, "delivered")
     assert (await engine.message(NUMBER))["refunded_at"] is None
 
@@ -222,7 +223,7 @@ async def test_what_cannot_be_asked_is_held_and_settled_by_a_late_receipt(
         await engine.send(await engine.open_account(), [NUMBER])
         await engine.until_status(NUMBER, "unconfirmed")
         assert await incidents(engine) == ["doubt", "hold"]
-        assert provider.tell(provider.sent[0], "delivered") == 200
+        assert await asyncio.to_thread(provider.tell, provider.sent[0], "delivered") == 200
         await engine.until_status(NUMBER, "delivered")
         assert len(provider.sent) == 1
 

@@ -188,6 +188,7 @@ async def test_a_refused_name_falls_back_once_if_the_operator_chose_so(engine: E
     assert part["sender"] == DEFAULT
 
 
+@pytest.mark.long
 async def test_all_segments_fall_back_together(engine: Engine) -> None:
     twice = [CommandStatus.RINVSRCADR] * 2
     # One text: the segments were joined, so they came from one sender.

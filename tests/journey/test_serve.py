@@ -275,6 +275,7 @@ def kill(node: Node, name: str) -> Process:
     return part
 
 
+@pytest.mark.long
 def test_what_is_killed_is_started_again_ctrl_c_stops_everything_and_nothing_is_lost(home: Path) -> None:
     node = Node(home)
     ours, theirs = pty.openpty()

@@ -10,6 +10,7 @@ from tests.load.processor import postmaster_of
 from tests.load.window import measure_row
 
 
+@pytest.mark.long
 def test_a_small_load_is_measured_from_request_to_callback(server_url: str) -> None:
     with (
         run_sink() as sink,

@@ -136,6 +136,7 @@ async def test_accepted_messages_are_counted_by_the_hour_with_an_index(large: Co
     assert sum(one.count for one in counted) == 2 * COUNT
 
 
+@pytest.mark.long
 async def test_a_search_that_takes_too_long_gives_up(large: Connection) -> None:
     transaction = large.transaction()
     await transaction.start()

@@ -27,6 +27,7 @@ def test_a_script_is_soon_stopped(traffic: Traffic, sent_max: int) -> None:
     assert 0 < run(traffic)["sent"] <= sent_max
 
 
+@pytest.mark.long
 def test_tighter_limits_would_stop_honest_traffic() -> None:
     """The simulation can fail: limits that others use are met by honest shapes."""
     assert sum(run(traffic, TIGHT)["stopped"] > 0 for traffic in HONEST) >= 3
