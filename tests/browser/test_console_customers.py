@@ -86,7 +86,7 @@ def test_an_account_is_opened_and_credited_by_its_number(
     assert [row["balance"] for row in rows] == [Decimal("17.5")]
 
 
-@ways("desk without scripts")
+@ways()
 def test_an_account_is_found_credited_and_suspended(full: FullService, open_page: Opener, way: Way) -> None:
     service = full.service
     business = f"Ncube Hardware {WAYS.index(way)}"

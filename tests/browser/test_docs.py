@@ -19,7 +19,7 @@ def service(server_url: str) -> Iterator[Service]:
         yield running
 
 
-@ways("desk without scripts")
+@ways()
 def test_the_guide_leads_to_a_first_call_and_back(service: Service, open_page: Opener, way: Way) -> None:
     hand = Hand.open(open_page, service.base, way)
     page = hand.page

@@ -181,6 +181,19 @@ CONSOLE: Final = (
 
 # The reference, which takes longer than all others together, and other states of pages that are in the list.
 SELDOM: Final = {
+    # Pages of one thing from a list that is looked at.
+    "/dashboard/batches?number=x&from=2026-02-30",
+    "/dashboard/top-up/usdt?amount=12.50",
+    "/dashboard/webhooks/{endpoint}/attempts/{attempt}",
+    "/operator/accounts/{account}/papers",
+    "/operator/receipts/1",
+    "/operator/messages?q=0771200001",
+    "/operator/messages/batches/{batch}",
+    "/operator/top-ups/{doubt}",
+    "/operator/vouchers/{voucher}",
+    "/operator/content/near/{account}/{near_digest}",
+    "/operator/replies/words",
+    "/operator/changes",
     "/docs/reference",
     "/dashboard/lists/{list}/contacts/{contact}",
     "/dashboard/texts",

@@ -21,7 +21,7 @@ def service(server_url: str) -> Iterator[Service]:
         yield running
 
 
-@ways("phone without scripts")
+@ways()
 def test_a_key_is_created_once_and_revoked_after_a_question(
     service: Service, open_page: Opener, way: Way
 ) -> None:

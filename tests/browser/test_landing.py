@@ -17,7 +17,7 @@ def service(server_url: str) -> Iterator[Service]:
         yield running
 
 
-@ways("phone without scripts")
+@ways()
 def test_a_visitor_learns_what_it_costs_and_what_may_be_sent(
     service: Service, open_page: Opener, way: Way
 ) -> None:

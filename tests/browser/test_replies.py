@@ -77,7 +77,7 @@ def keep_opt_outs(hand: Hand) -> None:
     hand.inspect("opt-outs")
 
 
-@ways("phone without scripts")
+@ways()
 def test_replies_are_read_and_opt_outs_are_kept(service: Service, open_page: Opener, way: Way) -> None:
     customer = sign_in(service)
     service.send(customer.caller, to=NUMBER, body=TEXT)

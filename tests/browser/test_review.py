@@ -93,6 +93,7 @@ def test_a_refused_text_is_appealed_allowed_and_sent_with_the_next_call_on_every
     expect(page.get_by_text("For members only.").first).to_be_visible()
 
 
+@pytest.mark.long
 @SCREENS
 def test_texts_near_the_line_are_read_and_decided(
     service: Service, admin: OperatorBrowser, open_page: Opener, viewport: Viewport, *, javascript: bool

@@ -64,7 +64,7 @@ def decide(hand: Hand, decision: str, country: str, note: str) -> None:
     hand.button(decision, region)
 
 
-@ways("phone without scripts")
+@ways()
 def test_a_name_is_asked_for_granted_refused_and_revoked(
     service: Service, open_page: Opener, operator: OperatorBrowser, way: Way
 ) -> None:

@@ -122,7 +122,7 @@ def send_passcodes(service: Service, person: Person) -> None:
     assert set(rejected) == {"RECIPIENT_LIMIT"}
 
 
-@ways("desk without scripts")
+@ways()
 def test_every_setting_is_changed_and_the_account_closed(
     service: Service, open_page: Opener, way: Way
 ) -> None:

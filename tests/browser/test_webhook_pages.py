@@ -25,7 +25,7 @@ def service(server_url: str) -> Iterator[Service]:
         yield running
 
 
-@ways("phone without scripts")
+@ways()
 def test_an_endpoint_is_set_up_looked_after_and_removed(
     service: Service, open_page: Opener, way: Way
 ) -> None:

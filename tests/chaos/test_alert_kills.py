@@ -45,7 +45,7 @@ PARTS: Final = ("web", "worker", "postgres")
 WAIT_S: Final = 180.0
 
 # Every few steps meet BEGIN, the locks, the writes, the alert and COMMIT.
-strides = pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.long)])
+strides = pytest.mark.parametrize("stride", [11, pytest.param(1, marks=pytest.mark.long)])
 
 
 @asynccontextmanager

@@ -140,6 +140,7 @@ async def test_a_retry_that_is_due_after_the_lifetime_is_not_made(engine: Engine
             assert await balance_of(engine, caller) == BALANCE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("word", [DROP, SWALLOW], ids=["not taken", "taken"])
 async def test_a_doubt_that_ends_after_the_lifetime_is_not_resent(engine: Engine, word: int) -> None:
     async with run_smsc(misbehaviours=[Scripted(word)]) as smsc:

@@ -238,7 +238,7 @@ async def check_after_a_death(world: PaynowWorld, account_id: AccountId, top_up_
 
 
 # Every seventh step meets each phase; the first one is after the claim and before the call.
-@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("stride", [15, pytest.param(1, marks=pytest.mark.long)])
 async def test_a_worker_killed_at_any_step_leaves_a_customer_charged_and_credited_once_or_not_at_all(
     world: PaynowWorld, stride: int
 ) -> None:

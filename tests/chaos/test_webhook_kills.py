@@ -156,6 +156,7 @@ async def is_idle(hooks: Hooks, added: Added) -> bool:
     return waiting.behind == waiting.retries == waiting.replays == 0
 
 
+@pytest.mark.long
 async def test_kills_and_cut_connections_lose_no_event(database_url: str) -> None:
     await run_kills(database_url, 1, ["kill_worker", "cut_database"], 300, APART)
 

@@ -55,7 +55,9 @@ ALLOWED: Final = {
 }
 LONG: Final = pytest.mark.long
 # An owner gets every page, which takes as long as all others together.
-SOME_LONG: Final = [pytest.param(role, marks=LONG if role is OWNER else ()) for role in MemberRole]
+SOME_LONG: Final = [
+    pytest.param(role, marks=LONG if role in {OWNER, DEVELOPER} else ()) for role in MemberRole
+]
 MAY: Final = {
     "read": EVERYBODY,
     "send": {OWNER, SENDER},

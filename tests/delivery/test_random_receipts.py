@@ -360,13 +360,13 @@ async def run(world: World, seed: int) -> Counter[str]:
     return ended
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 async def test_every_message_ends_as_its_carrier_ended_it(world: World, seed: int) -> None:
     ended = await run(world, seed)
     assert ended["delivered"] > 0
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(1000, 1020))
+@pytest.mark.parametrize("seed", [1, 2, *range(1000, 1020)])
 async def test_every_message_ends_as_its_carrier_ended_it_many_times(world: World, seed: int) -> None:
     await run(world, seed)

@@ -31,7 +31,7 @@ async def test_segments_that_are_known_from_two_tries_make_a_message_whole(engin
         await engine.until_status(OTHER, "sent")
 
 
-@pytest.mark.parametrize("words", [(LOSE, DROP), (DROP, LOSE)], ids=str)
+@pytest.mark.parametrize("words", [(LOSE, DROP), pytest.param((DROP, LOSE), marks=pytest.mark.long)], ids=str)
 async def test_the_segment_that_was_lost_is_sent_again_with_the_reference_of_the_other(
     engine: Engine, words: Sequence[int]
 ) -> None:

@@ -189,6 +189,7 @@ async def bench(database_url: str) -> AsyncIterator[Bench]:
         await recorder.close()
 
 
+@pytest.mark.long
 async def test_a_submission_ends_once_whatever_is_answered_in_whichever_order(bench: Bench) -> None:
     claimed = await bench.claim(len(CASES))
     async with carrier_of(CASES) as port:

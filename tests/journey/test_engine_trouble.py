@@ -171,6 +171,7 @@ async def test_a_pair_is_bound_anew_when_both_lines_break_while_it_binds(engine:
         check_once(smsc, 5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [{"window": 1}, {"window": 2}, {"tps": 7}], ids=str)
 async def test_a_carrier_with_little_room_serves_each_country_and_lane(
     engine: Engine, options: Mapping[str, Any]

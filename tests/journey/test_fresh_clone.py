@@ -224,6 +224,7 @@ def test_what_is_missing_is_installed_where_we_may(machine: Machine, by: str) ->
     assert "cannot make environments" in done.stderr
 
 
+@pytest.mark.long
 def test_peers_that_are_missing_do_not_stop_the_tests(machine: Machine) -> None:
     machine.add("node", "exit 0")
 

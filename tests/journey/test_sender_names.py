@@ -138,6 +138,7 @@ async def test_a_carrier_over_http_gets_the_name_too(engine: Engine) -> None:
         assert [row["sender"] for row in rows] == ["Moyo Stores", None]
 
 
+@pytest.mark.long
 async def test_a_message_in_doubt_is_sent_again_under_what_is_granted_then(engine: Engine) -> None:
     (number,) = numbers(1)
     async with run_smsc(misbehaviours=[Scripted(SWALLOW)]) as smsc:
@@ -182,6 +183,7 @@ async def test_a_refused_name_ends_the_message_and_alarms(engine: Engine) -> Non
     assert message["refunded_at"] is not None
 
 
+@pytest.mark.long
 async def test_a_refused_name_falls_back_once_if_the_operator_chose_so(engine: Engine) -> None:
     assert await refused(engine, "Your code is 493817.", CommandStatus.RINVSRCADR, fallback=1) == [DEFAULT]
     (part,) = await engine.rows("SELECT sender FROM parts")

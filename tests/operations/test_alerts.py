@@ -209,6 +209,7 @@ def test_the_rules_are_well_written(promtool: str) -> None:
     assert f"{len(NAMES)} rules found" in checked.stdout
 
 
+@pytest.mark.long
 def test_each_alert_and_no_other_is_on_when_it_is_due(promtool: str, tmp_path: Path) -> None:
     assert TROUBLE.keys() == set(NAMES)
     for series in TROUBLE.values():

@@ -113,6 +113,7 @@ async def test_a_second_start_has_all_that_was_committed_and_all_that_is_promise
     assert (socket_dir.st_uid, stat.S_IMODE(socket_dir.st_mode)) == (user.uid, 0o700)
 
 
+@pytest.mark.long
 async def test_a_deep_path_gets_a_private_socket_elsewhere_that_a_copy_does_not_take(
     base: Path, pattern: Path
 ) -> None:

@@ -149,6 +149,7 @@ async def test_an_ordinary_user_runs_it_alone_and_root_may_connect(strangers_hom
         owner.close()
 
 
+@pytest.mark.long
 @needs_stranger
 async def test_nobody_but_root_and_the_server_may_use_the_directory_of_root(data_dir: Path) -> None:
     with start(data_dir, quiet) as url:

@@ -313,6 +313,7 @@ async def test_an_endpoint_that_hangs_is_left_with_one_event_and_holds_up_nobody
         assert (await hooks.waiting(endpoint)).behind > 250
 
 
+@pytest.mark.long
 async def test_while_results_cannot_be_written_a_worker_waits_and_lives(hooks: Hooks) -> None:
     async with run_receiver() as receiver, run_receiver() as quick, open_hooks(hooks.database.url) as others:
         endpoint = await hooks.add(receiver.url)
