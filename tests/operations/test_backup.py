@@ -220,7 +220,7 @@ async def _late_receipt(url: str, number: str) -> tuple[str, Decimal]:
             receipt = Receipt("unknown", number[1:], "UNDELIV", "000", "stat:UNDELIV")
             await receipts.insert_unmatched(connection, carrier_id, [(receipt, datetime.now(UTC))])
             await connection.execute("UPDATE unmatched_receipts SET next_try_at = clock_timestamp()")
-        async with database.transaction() as connection:
+            # In the same transaction, before a worker that runs finds it.
             assert (await follow_up.retry_unmatched_receipts(connection)).found == 1
             row = await connection.fetchrow(
                 "SELECT status, (SELECT sum(amount) FROM transfers WHERE message_id = messages.id) AS back"
