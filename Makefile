@@ -12,13 +12,14 @@ export PYTHON
 export PYTHON_NAMED := $(if $(filter file default undefined,$(origin PYTHON)),,yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test pytest test-long bench bench-growth lint checks types docs pins runtime peers prepare train evaluate learn-from learning screenshots catalogue
+.PHONY: help install run test pytest test-long bench bench-growth lint checks types docs pins wheel test-pythons runtime peers prepare train evaluate learn-from learning screenshots catalogue
 
 help:
 	@echo 'make run         start Tumira on http://127.0.0.1:8080 (installs what it needs first)'
 	@echo 'make install     create .venv and install the pinned packages'
 	@echo 'make test        all checks: lint, then the tests'
 	@echo 'make test-long   the tests that take minutes, such as a fresh clone'
+	@echo 'make test-pythons  install and try the package on every Python that is found, and read its pins'
 	@echo 'make bench       the benchmark (ARGS=single: one section of it)'
 	@echo 'make bench-growth  measure what slows down with 20 million messages (26 GB of disk)'
 	@echo 'make lint        format, lint, types, imports, wording and generated files'
@@ -28,6 +29,7 @@ help:
 	@echo 'make train       train the content check'
 	@echo 'make learn-from  add labelled texts to the corpus (FILE=texts.jsonl, of tumira refusal export)'
 	@echo 'make evaluate    measure the content check on unseen messages, and write docs/content-policy.md'
+	@echo 'make wheel       build the package into dist/'
 	@echo 'make pins        pin the dependencies (UPGRADE=1: to their latest versions)'
 	@echo
 	@echo 'PYTHON=python3.12 after any of them chooses another Python (3.11 or newer).'
@@ -84,6 +86,13 @@ pytest: install
 test-long: prepare
 	@sh scripts/peers.sh long
 	@exec $(PYTEST) -m 'long or hypothesis' $(ARGS)
+
+# Part of the long tests: docs/platforms.md says what they try.
+test-pythons: install
+	@exec $(PYTEST) tests/install -m 'long or not long' $(ARGS)
+
+wheel: runtime
+	@$(BIN)/python -c 'from flit_core import buildapi as to; print(*("dist/" + build("dist") for build in (to.build_sdist, to.build_wheel)))'
 
 catalogue: install
 	@$(BIN)/python scripts/catalogue.py $(VENV)/catalogue

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Pins the packages of the requirements*.in files, with hashes, for every platform. Versions stay unchanged
-# unless UPGRADE is set.
+# Pins the packages of pyproject.toml and of the requirements*.in files, with the hashes of their files for every
+# Python and platform. Versions stay unchanged unless UPGRADE is set.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/system.sh
@@ -15,7 +15,10 @@ if [ -z "$uv" ]; then
 fi
 
 for name in requirements requirements-dev requirements-train; do
-    echo "Pinning $name.in …"
+    echo "Pinning $name …"
+    sources=$name.in
+    [ $name != requirements ] || sources="pyproject.toml $name.in"
+    # shellcheck disable=SC2086 # These are several words.
     "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-        ${UPGRADE:+--upgrade} --output-file "$name.txt" "$name.in"
+        ${UPGRADE:+--upgrade} --output-file "$name.txt" $sources
 done

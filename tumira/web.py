@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
+from msgspec import to_builtins
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -39,6 +40,7 @@ from tumira.dashboard.pages import paynow_notice as hooks
 from tumira.html.page import asset_route
 from tumira.identity.code_rules import CodeLimits
 from tumira.identity.passwords import HashingBusyError
+from tumira.operations.doctor.mirror import HEADER, describe_request
 from tumira.operations.metrics_page import Scrape
 from tumira.postgres.pool import PLANNED_ONCE, Database
 from tumira.runtime import heartbeat, is_ready, known_problems
@@ -116,7 +118,7 @@ class Web:
         self._pages = Starlette(
             routes=[
                 *docs.routes(),
-                Route("/healthz", _alive),
+                Route("/healthz", self._alive),
                 Route("/readyz", self._ready),
                 Route("/metrics", self._metrics),
                 *(simulator.routes() if simulator else ()),
@@ -167,6 +169,10 @@ class Web:
         await self._api.close()
         await self._database.close()
 
+    async def _alive(self, request: Request) -> Response:
+        seen = await describe_request(self._database, request.scope) if HEADER in request.headers else None
+        return JSONResponse({"status": "alive"} | ({"seen": to_builtins(seen)} if seen else {}))
+
     async def _ready(self, _request: Request) -> Response:
         if self._is_draining():
             gone = {"status": "draining", "problem": "This node was asked to stop; use another."}
@@ -214,10 +220,6 @@ def _named_and_counted(path: str, identifier: str, send: Send, *, is_https: bool
 
 # What the server as a whole can do; nobody needs to know, but HTTP has the question.
 _OPTIONS: Final = Response(status_code=204, headers={"Allow": "GET, HEAD, POST, OPTIONS"})
-
-
-async def _alive(_request: Request) -> Response:
-    return JSONResponse({"status": "alive"})
 
 
 async def run_web(

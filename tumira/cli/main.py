@@ -42,6 +42,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "backup": "backups",
     "restore": "backups",
     "audit": "tools",
+    "doctor": "doctor",
     "segments": "texts",
     "screen": "texts",
     "demo": "tools",

@@ -6,7 +6,7 @@ import re
 import socket
 import ssl
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from email.errors import MessageError
@@ -57,20 +57,37 @@ class Mailer:
     async def send(self, mail: Mail, timeout_s: float = MAIL_TIMEOUT_S) -> None:
         """Send a mail within this time; a MailError says why it was not sent."""
         content = write_mail(self._smtp, mail, datetime.now(UTC))
-        is_accepted = False
+
+        async def hand_over(client: aiosmtplib.SMTP) -> None:
+            with _explained("the mail"):
+                await client.sendmail(self._smtp.sender_address, mail.recipient, content)
+
+        await self._talk(hand_over, timeout_s)
+
+    async def check(self, timeout_s: float = MAIL_TIMEOUT_S) -> None:
+        """Connect, encrypt and log in as for a mail, and send none; a MailError says what failed."""
+
+        async def send_nothing(_client: aiosmtplib.SMTP) -> None:
+            return
+
+        await self._talk(send_nothing, timeout_s)
+
+    async def _talk(self, work: Callable[[aiosmtplib.SMTP], Awaitable[None]], timeout_s: float) -> None:
+        is_done = False
         try:
             async with asyncio.timeout(timeout_s):
                 client = await self._connect()
                 try:
-                    await self._hand_over(client, mail.recipient, content)
-                    is_accepted = True
+                    await self._greet(client)
+                    await work(client)
+                    is_done = True
                     with suppress(aiosmtplib.SMTPException, OSError):
                         await client.quit()
                 finally:
                     client.close()
         except TimeoutError:
             # An accepted mail is sent, even when the server is slow to answer QUIT.
-            if not is_accepted:
+            if not is_done:
                 raise MailDelayedError(f"The mail server took longer than {timeout_s:.3g} seconds.") from None
 
     async def _connect(self) -> aiosmtplib.SMTP:
@@ -114,7 +131,7 @@ class Mailer:
                 return connected
         raise problem
 
-    async def _hand_over(self, client: aiosmtplib.SMTP, recipient: str, content: bytes) -> None:
+    async def _greet(self, client: aiosmtplib.SMTP) -> None:
         smtp = self._smtp
         with _explained("its greeting"):
             await client.ehlo()
@@ -126,8 +143,6 @@ class Mailer:
         if smtp.user is not None and smtp.password is not None:
             with _explained("the user and password of TUMIRA_SMTP_URL"):
                 await client.login(smtp.user, smtp.password)
-        with _explained("the mail"):
-            await client.sendmail(smtp.sender_address, recipient, content)
 
 
 def write_mail(smtp: Smtp, mail: Mail, at: datetime) -> bytes:

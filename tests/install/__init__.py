@@ -1,0 +1,1 @@
+"""Installation: the package, its pins, and the Pythons and platforms that it runs on."""

@@ -1,0 +1,1 @@
+"""Checks of a machine and of what the gateway needs around it."""
