@@ -2,6 +2,7 @@
 
 from itertools import pairwise, product
 
+from tumira.delivery.carrier_url import REFUNDS
 from tumira.sending.lifecycle import MESSAGE_STATUSES, MOVES, is_final, may_move, steps
 
 # How far a message has come; among the final ones, `unconfirmed` is the one that knows least.
@@ -74,3 +75,9 @@ def test_a_status_is_final_exactly_when_it_says_whether_money_comes_back() -> No
         assert is_final(name) == (status.refund is not None)
         # A refund is never followed by another status.
         assert not status.refund or MOVES[name] == frozenset()
+
+
+def test_no_status_that_is_refunded_can_be_left() -> None:
+    """So no message is refunded twice; the ledger's unique index is the second line of defence."""
+    assert {status for status, about in MESSAGE_STATUSES.items() if about.refund} == set(REFUNDS)
+    assert not any(MOVES[status] for status in REFUNDS)

@@ -47,7 +47,6 @@ class RecentSegments:
                 "sending",
                 claimed.segments,
                 claimed.cost,
-                None,
                 now,
                 claimed.network,
             )
@@ -90,7 +89,6 @@ def as_sent(message: LockedMessage, now: datetime) -> LockedMessage:
         "sent",
         message.segments,
         message.cost,
-        None,
         now,
         message.network,
     )

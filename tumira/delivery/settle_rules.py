@@ -338,8 +338,9 @@ class Consequences:
         change.status, change.reason = status, reason
         self.changed[message.id] = change
         self._tell(message, f"message.{status}")
+        # Once: no status that is refunded can be left.
         paid_back = self._refunded if refunded is None else refunded
-        is_refund = status in paid_back and message.cost > 0 and message.refunded_at is None
+        is_refund = status in paid_back and message.cost > 0
         if is_refund:
             change.refunded_at = self.now
             self.refunds.append(message)

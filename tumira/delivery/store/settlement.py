@@ -38,7 +38,6 @@ class LockedMessage(Struct, frozen=True):
     status: str
     segments: int
     cost: Decimal
-    refunded_at: datetime | None
     # When we came to hold it, by the database's clock.
     held_at: datetime
     # None for a message from before networks were stored.
@@ -46,7 +45,7 @@ class LockedMessage(Struct, frozen=True):
 
 
 _LOCKED: Final = """
-SELECT id, batch_id, account_id, country, recipient, status, segments, cost, refunded_at,
+SELECT id, batch_id, account_id, country, recipient, status, segments, cost,
        clock_timestamp() AS held_at, network
   FROM messages
  WHERE id = ANY(%(ids)s::uuid[])
