@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final
+from uuid import UUID
 
 import pytest
 
@@ -14,7 +15,9 @@ from tumira.core.backoff import RESENDS_MAX
 from tumira.delivery import follow_up
 from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.store import binds
+from tumira.delivery.store import waiting as places
 from tumira.delivery.store.queue import ClaimedMessage
+from tumira.delivery.store.waiting import NewRetry
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.sending import lifecycle
 
@@ -82,6 +85,24 @@ async def test_a_retry_that_is_due_too_late_expires_and_is_paid_back(world: Worl
     else:
         (row,) = await world.rows("SELECT expires_at FROM queue")
         assert row["expires_at"] == claimed.expires_at
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+async def test_a_retry_is_not_taken_before_it_is_due(world: World, *, in_doubt: bool) -> None:
+    claimed = await world.claim_one()
+    await world.settle(world.doubtful(claimed) if in_doubt else world.put_off(claimed))
+    async with world.engine.database.transaction() as connection:
+        fresh = UUID(int=0)
+        assert await places.list_due(connection, fresh, 10) == []
+        # Found due, and put off once more before its message was locked.
+        assert await places.claim_due(connection, [claimed.id]) == []
+        assert await follow_up.resume_due(connection, world.settings, datetime.now(UTC), {"ZW"}) == 0
+    await world.rows("UPDATE retries SET due_at = clock_timestamp()")
+    async with world.engine.database.transaction() as connection:
+        (due,) = await places.list_due(connection, fresh, 10)
+        assert await places.claim_due(connection, [claimed.id]) == [due]
+        assert (due.message_id, due.in_doubt, due.carrier_id) == (claimed.id, in_doubt, world.carrier_id)
+        await places.insert_retries(connection, [NewRetry(claimed.id, 30.0, in_doubt, world.carrier_id)])
 
 
 async def test_messages_of_the_version_before_live_for_a_day(world: World) -> None:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import pytest
 
+from tests.support.delivery.engine import numbers
 from tests.support.delivery.settling import BLOCKED, World
 from tests.support.uploads.files import check_file
 from tumira.accounts import store as accounts
@@ -22,7 +23,7 @@ from tumira.delivery import follow_up
 from tumira.delivery.lanes import Room
 from tumira.delivery.recent import RecentSegments
 from tumira.delivery.settle import settle
-from tumira.delivery.store import binds, queue, receipts
+from tumira.delivery.store import binds, queue, receipts, settlement
 from tumira.delivery.store.queue import ClaimRequest
 from tumira.identity.code_rules import AttemptLimits
 from tumira.identity.store import attempts
@@ -216,6 +217,47 @@ async def test_an_account_is_locked_when_its_messages_are_written(world: World) 
         assert not await is_free(world, "SELECT FROM queue LIMIT 1")
         assert not await is_free(world, "SELECT FROM messages LIMIT 1")
     assert await world.engine.statuses() == {"expired": 3}
+
+
+async def test_accounts_that_are_refunded_are_locked_by_id(world: World) -> None:
+    callers = sorted((world.caller, await world.engine.open_account()), key=lambda one: one.id)
+    for caller in reversed(callers):
+        await world.engine.send(caller, numbers(1))
+    claimed = sorted(await world.claim(2), key=lambda one: one.account_id, reverse=True)
+    await world.settle(*(world.taken(one) for one in claimed))
+    first, second = (one.id for one in callers)
+    await write_again(world, "accounts", first)
+    outcomes = [world.reported(one, "UNDELIV") for one in claimed]
+
+    async def record(connection: Connection) -> None:
+        await settle(connection, outcomes, worker="one")
+
+    row = "SELECT FROM accounts WHERE id = $1"
+    async with stopped_at(world, record, row, first, settings=BY_PLACE):
+        assert await is_free(world, row, second)
+    assert await world.engine.statuses() == {"undelivered": 2}
+
+
+@pytest.mark.parametrize("skip_locked", [False, True])
+async def test_messages_are_locked_by_id(world: World, *, skip_locked: bool) -> None:
+    await world.send(2)
+    first, second = [row["id"] for row in await world.rows("SELECT id FROM messages ORDER BY id")]
+    await write_again(world, "messages", first)
+    row = "SELECT FROM messages WHERE id = $1"
+
+    async def lock(connection: Connection) -> None:
+        locked = await settlement.lock_messages(connection, [second, first], skip_locked=skip_locked)
+        assert list(locked) == [first, second]
+
+    if skip_locked:
+        async with world.engine.database.transaction() as connection:
+            await lock(connection)
+            assert await settlement.lock_messages(connection, [first]) != {}
+            async with world.engine.database.transaction() as other:
+                assert await settlement.lock_messages(other, [first, second], skip_locked=True) == {}
+        return
+    async with stopped_at(world, lock, row, first, settings=BY_PLACE):
+        assert await is_free(world, row, second)
 
 
 async def test_a_price_is_locked_after_the_tariff(world: World) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final, cast
 
 import pytest
+from msgspec import structs
 
 from tests.support.delivery.settling import BLOCKED, REFUND_ALL, WORKER, Owner, Phone, World
 from tumira.delivery import recent
@@ -134,3 +135,23 @@ async def test_a_segment_of_long_ago_is_looked_up(world: World, monkeypatch: pyt
         for one in claimed:
             await report(world, recorder, one, states=["DELIVRD"])
     assert await world.engine.statuses() == {"delivered": 3}
+
+
+async def test_a_receipt_with_the_id_of_a_message_to_another_number_is_not_about_it(world: World) -> None:
+    """Carriers use their ids again: the number has to be the same, in memory and in the database."""
+    claimed = await world.claim_one()
+    foreign = structs.replace(world.receipt(claimed, "UNDELIV"), recipient="263771299999")
+    segments = RecentSegments()
+    segments.add(world.taken(claimed), claimed.recipient, datetime.now(UTC))
+    assert segments.find(foreign) is None
+    assert segments.find(world.receipt(claimed)) is not None
+    async with recording(world) as recorder:
+        await take(world, recorder, claimed)
+        recorder.receive(foreign, datetime.now(UTC), cast("SmppSession", Phone({0: foreign})), 0)
+        await recorder.drain(DRAIN_S)
+    async with recording(world) as another:
+        another.receive(foreign, datetime.now(UTC), cast("SmppSession", Phone({0: foreign})), 0)
+        await another.drain(DRAIN_S)
+    assert await world.status(claimed.id) == "sent"
+    assert len(await world.rows("SELECT FROM unmatched_receipts")) == 2
+    assert await world.try_unmatched() == 0

@@ -1,7 +1,7 @@
 """A worker without carriers, of which only the settlement is real."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -204,8 +204,8 @@ class Owner:
 class Phone:
     """The carrier's end of a line: receipts that are not acknowledged are sent again."""
 
-    def __init__(self) -> None:
-        self.unacknowledged: dict[int, Receipt] = {}
+    def __init__(self, sent: Mapping[int, Receipt] | None = None) -> None:
+        self.unacknowledged: dict[int, Receipt] = dict(sent or {})
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
         for token in tokens:

@@ -1,0 +1,110 @@
+"""A group of calls is decided together, and what it writes is checked again as it is written."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+import pytest
+
+from tests.support.delivery.engine import Engine, numbers
+from tests.support.sending.batchers import send_call
+from tumira.accounts import store as accounts
+from tumira.api.schemas import write_sent
+from tumira.core.errors import IdempotencyConflict, InsufficientBalance
+from tumira.sending import insert, lookups
+from tumira.sending.admit import Rules, admit_alone, admit_unlocked
+from tumira.sending.insert import AlreadyRecordedError, Debit
+from tumira.sending.types import Answered, Call, Decision, Refused
+
+
+async def admit(engine: Engine, *calls: Call) -> Sequence[Decision | None]:
+    async with engine.database.transaction() as connection:
+        return await admit_unlocked(connection, Rules(), write_sent, calls)
+
+
+async def balance(engine: Engine) -> Decimal:
+    (row,) = await engine.rows("SELECT balance FROM accounts WHERE phone <> 'system'")
+    assert isinstance(row["balance"], Decimal)
+    return row["balance"]
+
+
+async def test_two_calls_of_a_group_with_one_key_are_one_send(engine: Engine) -> None:
+    caller = await engine.open_account(balance="1")
+    call = send_call(caller, idempotency_key="only-once")
+    other = send_call(caller, body="Your order is ready.", idempotency_key="only-once")
+    first, second, third = await admit(engine, call, call, other)
+    assert isinstance(first, Answered)
+    assert isinstance(second, Answered)
+    assert (first.replayed, second.replayed) == (False, True)
+    assert first.response == second.response
+    assert isinstance(third, Refused)
+    assert isinstance(third.refusal, IdempotencyConflict)
+    assert await balance(engine) == Decimal("0.96")
+    assert len(await engine.rows("SELECT FROM batches")) == 1
+
+
+async def test_the_calls_of_a_group_share_one_balance(engine: Engine) -> None:
+    caller = await engine.open_account(balance="0.08")
+    decisions = await admit(engine, *[send_call(caller)] * 3)
+    assert [type(one) for one in decisions] == [Answered, Answered, Refused]
+    assert isinstance(decisions[2], Refused)
+    assert isinstance(decisions[2].refusal, InsufficientBalance)
+    assert await balance(engine) == 0
+
+
+async def test_a_call_whose_account_is_locked_is_left_for_later(engine: Engine) -> None:
+    caller, other = await engine.open_account(), await engine.open_account()
+    async with engine.database.transaction() as holder:
+        await accounts.lock(holder, caller.id)
+        decisions = await admit(engine, send_call(caller), send_call(other))
+    assert decisions[0] is None
+    assert isinstance(decisions[1], Answered)
+
+
+async def test_a_call_alone_finds_the_answer_that_was_recorded_before(engine: Engine) -> None:
+    caller = await engine.open_account(balance="1")
+    call = send_call(caller, idempotency_key="only-once")
+    await admit(engine, call)
+    async with engine.database.transaction() as connection:
+        answer = await admit_alone(connection, Rules(), write_sent, call)
+    assert isinstance(answer, Answered)
+    assert answer.replayed
+    assert await balance(engine) == Decimal("0.96")
+
+
+async def test_a_key_that_is_recorded_already_writes_nothing(engine: Engine) -> None:
+    """The second line of defence: no lookup found the key, and it is there."""
+    caller = await engine.open_account(balance="1")
+    (first,) = await admit(engine, send_call(caller, idempotency_key="only-once"))
+    assert isinstance(first, Answered)
+    (row,) = await engine.rows("SELECT batch_id FROM idempotency_keys")
+    free = Debit(caller.id, row["batch_id"], Decimal(0), "only-once", bytes(32), b"{}")
+    async with engine.database.transaction() as connection:
+        account = await accounts.lock(connection, caller.id)
+        with pytest.raises(AlreadyRecordedError):
+            await insert.write(connection, [(account, Decimal(0))], {}, [], [free], {})
+    (kept,) = await engine.rows("SELECT response FROM idempotency_keys")
+    assert kept["response"] == first.response
+
+
+async def test_a_key_is_free_again_after_72_hours(engine: Engine) -> None:
+    caller = await engine.open_account(balance="1")
+    call = send_call(caller, numbers(1), idempotency_key="only-once")
+    (first,) = await admit(engine, call)
+    assert isinstance(first, Answered)
+    age = "UPDATE idempotency_keys SET created_at = created_at - $1::text::interval"
+    await engine.rows(age, "71 hours 59 minutes")
+    (again,) = await admit(engine, call)
+    assert isinstance(again, Answered)
+    assert again.replayed
+    await engine.rows(age, "2 minutes")
+    (new,) = await admit(engine, call)
+    assert isinstance(new, Answered)
+    assert not new.replayed
+    (kept,) = await engine.rows(
+        "SELECT response, created_at > now() - interval '1 hour' FROM idempotency_keys"
+    )
+    assert tuple(kept) == (new.response, True)
+    async with engine.database.connection() as connection:
+        assert await lookups.delete_old_idempotency_keys(connection, 10) == 0
+        await engine.rows(age, "73 hours")
+        assert await lookups.delete_old_idempotency_keys(connection, 10) == 1
