@@ -12,7 +12,7 @@ export PYTHON
 export PYTHON_NAMED := $(if $(filter file default undefined,$(origin PYTHON)),,yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test pytest test-long bench bench-growth lint checks types docs pins wheel test-pythons runtime peers prepare train evaluate learn-from learning screenshots catalogue
+.PHONY: help install run test pytest test-long bench bench-growth mutants lint checks types docs pins wheel test-pythons runtime peers prepare train evaluate learn-from learning screenshots catalogue
 
 help:
 	@echo 'make run         start Tumira on http://127.0.0.1:8080 (installs what it needs first)'
@@ -22,6 +22,7 @@ help:
 	@echo 'make test-pythons  install and try the package on every Python that is found, and read its pins'
 	@echo 'make bench       the benchmark (ARGS=single: one section of it)'
 	@echo 'make bench-growth  measure what slows down with 20 million messages (26 GB of disk)'
+	@echo 'make mutants     put faults into the money and engine code; tests must catch 90 % (ARGS=--sample 300)'
 	@echo 'make lint        format, lint, types, imports, wording and generated files'
 	@echo 'make docs        write the generated files'
 	@echo 'make screenshots take the pictures of the README'
@@ -102,6 +103,11 @@ bench: install
 
 bench-growth: install
 	@exec $(BIN)/python -m tests.load.growth $(ARGS)
+
+# Faults are put into the memory of forks; nothing in the checkout changes.
+mutants: install
+	@exec env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/compiled \
+		$(BIN)/python -m tests.proof.mutants $(ARGS)
 
 learning:
 	@sh scripts/install.sh train

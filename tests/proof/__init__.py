@@ -1,0 +1,1 @@
+"""Proofs that anyone can run."""

@@ -1,0 +1,238 @@
+"""Puts faults into the money and engine code, one at a time, and tells which of them the tests catch.
+
+`make mutants ARGS='--sample 300 --seed 1 --json FILE'` draws faults at random; with the file of an earlier
+run it goes on where that run ended, and tries again what was not caught. `--again` takes faults from the file
+of a run, each with the test that caught it, which is quick.
+"""
+
+import argparse
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from tests.proof.mutants.forked import Forks, Job, open_forks
+from tests.proof.mutants.mutant import ROOT, TARGETS, Mutant, Source
+from tests.proof.mutants.nearest import keep, kept_at, list_test_files, read_kept
+from tests.proof.mutants.python_faults import list_mutants
+
+HERE: Final = Path(__file__).parent
+# The faults of the last long run, and those that no test has to catch.
+RESULTS: Final = HERE / "results.json"
+ACCEPTED: Final = HERE / "accepted.toml"
+GOAL: Final = 0.9
+
+_START_S: Final = 30.0
+_SLOWER: Final = 4.0
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of the faults that were tried, by key."""
+
+    results: dict[str, dict[str, Any]]
+
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter(one["result"] for one in self.results.values())
+
+    @property
+    def score(self) -> float:
+        tried = self.counts["caught"] + self.counts["survived"]
+        return self.counts["caught"] / tried if tried else 1.0
+
+    def add(self, mutant: Mutant, result: str, by: str | None, tests: int) -> None:
+        self.results[mutant.key] = {
+            "path": mutant.path,
+            "where": mutant.where,
+            "kind": mutant.kind,
+            "line": mutant.lines[0],
+            "before": mutant.before,
+            "after": mutant.after,
+            "result": result,
+            "by": by,
+            "tests": tests,
+        }
+
+
+def key_of(entry: Mapping[str, Any]) -> str:
+    return " | ".join(entry[name] for name in ("path", "where", "before", "after"))
+
+
+def read_accepted() -> Mapping[str, str]:
+    """Return the reasons of the faults that no test has to catch, by key."""
+    entries = tomllib.loads(ACCEPTED.read_text()).get("accepted", [])
+    return {key_of(one): one["reason"] for one in entries}
+
+
+def all_mutants() -> Sequence[Mutant]:
+    return [mutant for path in TARGETS for mutant in list_mutants(Source(path))]
+
+
+def learn(forks: Forks, test_files: Sequence[str]) -> None:
+    """Run test files that are not known yet, to see which lines their tests run."""
+    unknown = [one for one in test_files if not kept_at(one).exists()]
+    for done, job in enumerate(forks.run(Job([one], traced=True) for one in unknown), start=1):
+        failed = [test["id"] for test in job.result["tests"] if not test["passed"]]
+        print(f"read {done}/{len(unknown)} {job.tests[0]}", *failed, flush=True)
+        if "said" in job.result:
+            print(job.result["said"])
+        keep(job.tests[0], job.result["tests"])
+
+
+def judge(job: Job) -> str:
+    if job.result["is_invalid"]:
+        return "invalid"
+    return "survived" if job.result["code"] == 0 else "caught"
+
+
+def try_all(forks: Forks, jobs: Iterator[Job], report: Report, stop_at: float) -> None:
+    def until_late() -> Iterator[Job]:
+        for job in jobs:
+            if time.monotonic() > stop_at:
+                return
+            yield job
+
+    for job in forks.run(until_late()):
+        assert job.mutant is not None
+        result = judge(job)
+        report.add(job.mutant, result, job.result["failed"], len(job.tests))
+        if result == "survived":
+            _show(job.mutant)
+        _show_progress(report)
+
+
+def _show(mutant: Mutant) -> None:
+    print(f"\n{mutant.path}:{mutant.lines[0]} {mutant.where}: {mutant.kind}")
+    print(f"  - {mutant.before}\n  + {mutant.after}", flush=True)
+
+
+def _show_progress(report: Report) -> None:
+    counts = report.counts
+    print(f"\r{counts['caught']} caught, {counts['survived']} survived", end="", flush=True)
+
+
+def draw(given: argparse.Namespace) -> Sequence[Mutant]:
+    found = [one for one in all_mutants() if re.search(given.only, one.key)]
+    # Shuffled, so that a larger sample of the same seed holds the smaller one.
+    random.Random(given.seed).shuffle(found)
+    return found[: given.sample or len(found)]
+
+
+def run_sample(given: argparse.Namespace, report: Report, stop_at: float) -> None:
+    """Try a sample with the tests nearest to each fault."""
+    test_files = list_test_files()
+    accepted = read_accepted()
+    sample = draw(given)
+    drawn = {one.key for one in sample}
+    report.results = {key: one for key, one in report.results.items() if key in drawn}
+    todo = [
+        one
+        for one in sample
+        if one.key not in accepted
+        and report.results.get(one.key, {}).get("result") not in {"caught", "invalid"}
+    ]
+    for one in sample:
+        if one.key in accepted:
+            report.add(one, "accepted", None, 0)
+    with open_forks(test_files, given.slots) as forks:
+        learn(forks, test_files)
+        nearest = read_kept(test_files)
+
+        def jobs() -> Iterator[Job]:
+            for mutant in todo:
+                tests = nearest.tests_for(mutant)
+                if tests:
+                    limit_s = _START_S + _SLOWER * sum(nearest.seconds[one] for one in tests)
+                    yield Job(tests, mutant, limit_s=limit_s)
+                else:
+                    report.add(mutant, "survived", None, 0)
+                    _show(mutant)
+
+        try_all(forks, jobs(), report, stop_at)
+
+
+def run_again(given: argparse.Namespace, report: Report, stop_at: float) -> None:
+    """Try faults that were caught before, each with the test that caught it."""
+    before = json.loads(given.again.read_text())["mutants"]
+    caught_by = {
+        key_of(one): one["by"]
+        for one in before
+        if one["result"] == "caught" and str(one["by"]).startswith("tests/")
+    }
+    known = [one for one in all_mutants() if one.key in caught_by]
+    random.Random(given.seed).shuffle(known)
+    chosen = known[: given.sample or len(known)]
+    report.results = {}
+    test_files = sorted({caught_by[one.key].split("::")[0] for one in chosen})
+    with open_forks(test_files, given.slots) as forks:
+        jobs = (Job([caught_by[one.key]], one, limit_s=2 * _START_S) for one in chosen)
+        try_all(forks, jobs, report, stop_at)
+
+
+def write(path: Path, given: argparse.Namespace, report: Report) -> None:
+    revision = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    document = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": revision.stdout.strip(),
+        "seed": given.seed,
+        "sample": given.sample,
+        "faults": len(all_mutants()),
+        "score": round(report.score, 4),
+        "counts": report.counts,
+        "mutants": sorted(report.results.values(), key=lambda one: (one["path"], one["line"], one["after"])),
+    }
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
+    parser.add_argument("--sample", type=int, default=100, help="how many faults; 0 for all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="a pattern of the file, the function or the line")
+    parser.add_argument("--json", type=Path, help="the file of the results, to go on from")
+    parser.add_argument("--again", type=Path, nargs="?", const=RESULTS, help="faults that were caught before")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no fault after so many seconds")
+    parser.add_argument("--slots", type=int, default=2, help="how many at a time")
+    return parser.parse_args()
+
+
+def main() -> int:
+    given = read_arguments()
+    # Forks and PostgreSQL are ended, and the results written.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    stop_at = time.monotonic() + given.seconds
+    report = Report({})
+    if given.json is not None and given.json.exists():
+        for one in json.loads(given.json.read_text())["mutants"]:
+            report.results[key_of(one)] = one
+    try:
+        if given.again is not None:
+            run_again(given, report, stop_at)
+        else:
+            run_sample(given, report, stop_at)
+    finally:
+        if given.json is not None:
+            write(given.json, given, report)
+    counts = report.counts
+    print(
+        f"\n{counts['caught']} of {counts['caught'] + counts['survived']} faults were caught: "
+        f"{report.score:.1%} (accepted: {counts['accepted']}, not valid: {counts['invalid']})"
+    )
+    return 0 if report.score >= GOAL else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""The tests nearest to a fault: those that run the line, found by running each test file once under a trace.
+
+What a test file ran is kept beside the environment, under the hash of the file, and used again.
+"""
+
+import hashlib
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final
+
+import pytest
+
+from tests.proof.mutants.mutant import ROOT, TARGETS, Mutant, Source
+from tests.proof.mutants.python_faults import functions_with
+
+KEPT: Final = ROOT / ".venv" / "mutants"
+# Tests that start programs see no fault that is in the memory of their parent only.
+_LEFT_OUT: Final = ("process", "browser")
+# The subjects of the targets, and what they meet in; tests of pages and journeys are further away.
+_FOLDERS: Final = ("accounts", "approvals", "delivery", "pricing", "schedules", "sending", "topups")
+_FILES: Final = ("tests/test_events.py", "tests/chaos/test_races.py", "tests/chaos/test_batcher.py")
+# So many tests, and so many seconds of tests, are tried before a fault counts as not caught.
+TESTS_MAX: Final = 60
+TESTS_S: Final = 25.0
+
+
+def list_test_files() -> Sequence[str]:
+    found = [
+        str(path.relative_to(ROOT))
+        for folder in _FOLDERS
+        for path in sorted((ROOT / "tests" / folder).rglob("test_*.py"))
+    ]
+    return [*found, *_FILES]
+
+
+def hash_of(path: str) -> str:
+    return hashlib.sha256((ROOT / path).read_bytes()).hexdigest()[:16]
+
+
+def kept_at(test_file: str) -> Path:
+    return KEPT / f"{test_file.replace('/', '.')}.{hash_of(test_file)}.json"
+
+
+class Tracer:
+    """A pytest plugin that notes which lines of the targets each test runs, and how long it takes."""
+
+    def __init__(self) -> None:
+        self._paths = {str(ROOT / path): path for path in TARGETS}
+        self._now: dict[CodeType, set[int]] = {}
+        self._tracers: dict[CodeType, Callable[..., Any]] = {}
+        self.tests: list[dict[str, Any]] = []
+
+    def _trace(self, frame: FrameType, _event: str, _argument: object) -> Callable[..., Any] | None:
+        code = frame.f_code
+        if code.co_filename not in self._paths:
+            return None
+        lines = self._now.get(code)
+        if lines is None:
+            lines = self._now[code] = set()
+            self._tracers[code] = _line_tracer(lines)
+        return self._tracers[code]
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [one for one in items if not any(one.get_closest_marker(name) for name in _LEFT_OUT)]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterable[None]:
+        self._now = {}
+        self.tests.append({"id": item.nodeid, "seconds": 0.0, "passed": True})
+        sys.settrace(self._trace)
+        threading.settrace(self._trace)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            threading.settrace(None)
+            ran: dict[str, dict[str, list[int]]] = {}
+            for code, lines in self._now.items():
+                name = code.co_qualname.split(".<locals>")[0]
+                own = ran.setdefault(self._paths[code.co_filename], {})
+                own[name] = sorted({*own.get(name, ()), *lines})
+            self.tests[-1]["ran"] = ran
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.tests[-1]["seconds"] += report.duration
+        self.tests[-1]["passed"] &= report.passed
+
+
+def _line_tracer(lines: set[int]) -> Callable[..., Any]:
+    def trace(frame: FrameType, _event: str, _argument: object) -> Callable[..., Any]:
+        lines.add(frame.f_lineno)
+        return trace
+
+    return trace
+
+
+@dataclass(slots=True)
+class Nearest:
+    """Which tests run which lines."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    _lines: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    _functions: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    _users: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+
+    def add(self, learnt: Mapping[str, Any]) -> None:
+        """Add what a test file ran; lines only of files that are the same still."""
+        same = {path for path, was in learnt["sources"].items() if was == hash_of(path)}
+        for test in learnt["tests"]:
+            if not test["passed"]:
+                continue
+            self.seconds[test["id"]] = test["seconds"]
+            for path, functions in test["ran"].items():
+                for name, lines in functions.items():
+                    self._functions.setdefault((path, name), []).append(test["id"])
+                    for line in lines if path in same else ():
+                        self._lines.setdefault((path, line), []).append(test["id"])
+
+    def tests_for(self, mutant: Mutant) -> Sequence[str]:
+        """Return the tests that run a fault, quickest first, and of each test function one before another."""
+        first, last = mutant.lines
+        found = {one for line in range(first, last + 1) for one in self._lines.get((mutant.path, line), ())}
+        if not found:
+            found = set(self._functions.get((mutant.path, mutant.where), ()))
+        if not found:
+            found = {one for place in self._using(mutant) for one in self._functions.get(place, ())}
+        return self._choose(found)
+
+    def _choose(self, found: Iterable[str]) -> Sequence[str]:
+        by_function: dict[str, list[str]] = {}
+        for test in sorted(found, key=lambda one: (self.seconds[one], one)):
+            by_function.setdefault(test.split("[")[0], []).append(test)
+        rounds = [(place, test) for own in by_function.values() for place, test in enumerate(own)]
+        rounds.sort(key=lambda one: (one[0], self.seconds[one[1]]))
+        chosen: list[str] = []
+        left_s = TESTS_S
+        for _, test in rounds[:TESTS_MAX]:
+            left_s -= self.seconds[test]
+            if chosen and left_s < 0:
+                break
+            chosen.append(test)
+        return chosen
+
+    def _using(self, mutant: Mutant) -> Iterable[tuple[str, str]]:
+        """Return the functions that use a constant, directly or through other constants."""
+        name = mutant.where.split(".")[0]
+        for path in TARGETS:
+            if path != mutant.path and name.startswith(("SQL_", "_")):
+                continue
+            uses = dict(functions_with(Source(path).tree))
+            wanted = {name}
+            while more := {one for one, names in uses.items() if names & wanted} - wanted:
+                wanted |= more
+            for place in self._functions:
+                if place[0] == path and place[1].split(".")[0] in wanted:
+                    yield place
+
+
+def read_kept(test_files: Iterable[str]) -> Nearest:
+    nearest = Nearest()
+    for test_file in test_files:
+        path = kept_at(test_file)
+        if path.exists():
+            nearest.add(json.loads(path.read_text()))
+    return nearest
+
+
+def keep(test_file: str, tests: Sequence[Mapping[str, Any]]) -> None:
+    KEPT.mkdir(parents=True, exist_ok=True)
+    sources = {path: hash_of(path) for path in TARGETS}
+    kept_at(test_file).write_text(json.dumps({"sources": sources, "tests": tests}))
