@@ -38,7 +38,7 @@ _SLOWER: Final = 4.0
 
 @dataclass(slots=True)
 class Report:
-    """What became of the faults that were tried, by key."""
+    """The results of the faults that were tried, by key."""
 
     results: dict[str, dict[str, Any]]
 
