@@ -67,18 +67,22 @@ class Network:
 
     @contextmanager
     def apart(self, one: str, other: str) -> Iterator[None]:
+        with self.unheard(one, other), self.unheard(other, one):
+            yield
+
+    @contextmanager
+    def unheard(self, near: str, far: str) -> Iterator[None]:
+        """Let nothing of the near one reach the far one, which it still hears."""
         assert self.isolated, "on loopback no line can be cut"
-        lines = [(self[one], self[other]), (self[other], self[one])]
+        namespace, address = _namespace(near), self[far].address
         try:
-            for near, far in lines:
-                _ip(
-                    *("-n", _namespace(near.name), "neigh", "replace", far.address),
-                    *("lladdr", NOWHERE, "dev", "eth0", "nud", "permanent"),
-                )
+            _ip(
+                *("-n", namespace, "neigh", "replace", address),
+                *("lladdr", NOWHERE, "dev", "eth0", "nud", "permanent"),
+            )
             yield
         finally:
-            for near, far in lines:
-                _ip("-n", _namespace(near.name), "neigh", "del", far.address, "dev", "eth0")
+            _ip("-n", namespace, "neigh", "del", address, "dev", "eth0")
 
 
 @contextmanager
@@ -143,7 +147,9 @@ def _namespaces(names: Sequence[str]) -> Iterator[Network]:
             _ip("-n", own, "link", "set", "lo", "up")
             _ip("-n", own, "link", "set", "eth0", "up")
         stack.enter_context(_entered(DIRECTORY / hub))
-        yield Network(places, "each node in a network namespace of its own", isolated=True)
+        # Where the test itself is.
+        here = Place(HUB, "10.77.0.1")
+        yield Network([*places, here], "each node in a network namespace of its own", isolated=True)
 
 
 @contextmanager
@@ -163,6 +169,12 @@ def _entered(namespace: Path) -> Iterator[None]:
             yield
         finally:
             _enter(own.fileno())
+
+
+def enter(namespace: Path) -> None:
+    """Move the calling thread to a namespace."""
+    with namespace.open("rb") as other:
+        _enter(other.fileno())
 
 
 def _enter(handle: int) -> None:

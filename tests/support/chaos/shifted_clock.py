@@ -2,11 +2,10 @@
 
 import sys
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
 from types import SimpleNamespace
-from typing import Any
-
-import pytest
+from typing import Any, Protocol
 
 
 class _AnyDatetime(type):
@@ -16,20 +15,31 @@ class _AnyDatetime(type):
         return isinstance(instance, datetime)
 
 
-def shift_clock(monkeypatch: pytest.MonkeyPatch, by: timedelta) -> None:
+class Patcher(Protocol):
+    """Sets attributes for a while, as pytest's `monkeypatch` does."""
+
+    def setattr(self, target: object, name: str, value: object, /) -> None: ...
+
+
+def shift_clock(monkeypatch: Patcher, by: timedelta) -> None:
     """Let the wall clock be ahead, or behind, in all modules that were imported until now."""
+    follow_clock(monkeypatch.setattr, lambda: by)
+
+
+def follow_clock(change: Callable[[object, str, object], None], read_shift: Callable[[], timedelta]) -> None:
+    """Let the wall clock be wrong by what is read at each look; `change` sets an attribute of a module."""
 
     class Shifted(datetime, metaclass=_AnyDatetime):
         @classmethod
         def now(cls, tz: tzinfo | None = None) -> Any:
-            return datetime.now(tz) + by
+            return datetime.now(tz) + read_shift()
 
     shifted_time = SimpleNamespace(**vars(time))
-    shifted_time.time = lambda: time.time() + by.total_seconds()
-    shifted_time.time_ns = lambda: time.time_ns() + int(by.total_seconds()) * 1_000_000_000
+    shifted_time.time = lambda: time.time() + read_shift().total_seconds()
+    shifted_time.time_ns = lambda: time.time_ns() + int(read_shift().total_seconds()) * 1_000_000_000
     for name, module in list(sys.modules.items()):
         if name.startswith("tumira."):
             if vars(module).get("datetime") is datetime:
-                monkeypatch.setattr(module, "datetime", Shifted)
+                change(module, "datetime", Shifted)
             if vars(module).get("time") is time:
-                monkeypatch.setattr(module, "time", shifted_time)
+                change(module, "time", shifted_time)

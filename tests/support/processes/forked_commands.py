@@ -204,7 +204,8 @@ def _become(order: Mapping[str, Any], handles: Sequence[int]) -> None:
     code: object = 1
     try:
         for name in order["changes"]:
-            getattr(import_module("tests.support.processes.changes"), name)()
+            module, _, function = name.rpartition(":")
+            getattr(import_module(module or "tests.support.processes.changes"), function)()
         import_module("tumira.cli").main()
         code = 0
     except SystemExit as end:

@@ -1,0 +1,1 @@
+"""Histories of a cluster under faults, and what decides about them."""

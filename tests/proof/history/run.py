@@ -1,0 +1,157 @@
+"""Runs a small cluster under faults, with all clients recording, and decides about the history."""
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.proof.history.checks import CHECKS, check, list_repeated
+from tests.proof.history.clients import Clients, ask_for_timelines
+from tests.proof.history.cluster import Cluster, run_cluster, until
+from tests.proof.history.faults import FAULTS, HOPELESS, find_obstacle
+from tests.proof.history.record import SUFFIX, History, Recorder, read_history
+
+# Between two faults, before some sends more are waited for; now and then they come right after each other.
+GAP_MAX_S: Final = 0.4
+PROGRESS_S: Final = 45.0
+EVENTS_S: Final = 30.0
+# Until all messages are at their end, once all faults are healed.
+SETTLED_S: Final = 90.0
+# Of a budget, for the time until all messages are at their end and everything is checked.
+REST_S: Final = 25.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was done, and what each check found."""
+
+    seed: int
+    seconds: float
+    faults: Mapping[str, int]
+    # By kind: what was hit, how often.
+    details: Mapping[str, Mapping[str, int]]
+    not_tried: Mapping[str, str]
+    operations: Mapping[str, int]
+    messages: int
+    resent: int
+    problems: Mapping[str, Sequence[str]]
+
+    @property
+    def holds(self) -> bool:
+        return not any(self.problems.values())
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps({"holds": self.holds, **asdict(self)}, indent=2) + "\n")
+
+
+def run(
+    histories: Path,
+    kinds: Sequence[str],
+    *,
+    seed: int,
+    seconds: float | None = None,
+    count: int | None = None,
+    sends: int = 3,
+    twins: Sequence[str] = (),
+    settled_s: float = SETTLED_S,
+) -> Verdict:
+    """Inflict faults of these kinds in turn, until the time or the count is over, heal them, and check.
+
+    The first comes after some sends; `twins` are mistakes of `changes.py`.
+    """
+    began = time.monotonic()
+    chance = random.Random(seed)
+    with run_cluster(histories, twins) as cluster:
+        cluster.say(f"{cluster.network.told}; seed {seed}")
+        obstacles = {kind: find_obstacle(cluster, kind) for kind in kinds}
+        possible = [kind for kind in kinds if obstacles[kind] is None]
+        recorder = Recorder(histories / f"faults{SUFFIX}")
+        clients = Clients(cluster, seed)
+        ends_at = None if seconds is None else began + seconds - REST_S
+        with clients.running():
+            _make_progress(clients, sends)
+            _inflict(cluster, clients, recorder, possible, chance, ends_at, count)
+            cluster.say("all faults are healed")
+            cluster.wait_until_ready()
+            _make_progress(clients, 3)
+        clients.settle(settled_s)
+        cluster.say("no message waits any more")
+        history = _complete(cluster, histories)
+    problems = check(history)
+    return Verdict(
+        seed=seed,
+        seconds=round(time.monotonic() - began, 1),
+        faults=dict(Counter(fault.told["kind"] for fault in history.noted("fault"))),
+        details=_count_details(history),
+        not_tried={kind: why for kind, why in obstacles.items() if why is not None},
+        operations=dict(Counter(f"{one.what} {one.outcome}" for one in history.operations)),
+        messages=sum(send.told["accepted"] for send in _first_sends(history).values()),
+        resent=sum(one.told["resends"] for one in history.of("timeline", "ok")),
+        problems=problems,
+    )
+
+
+def _inflict(
+    cluster: Cluster,
+    clients: Clients,
+    recorder: Recorder,
+    kinds: Sequence[str],
+    chance: random.Random,
+    ends_at: float | None,
+    count: int | None,
+) -> None:
+    turn: list[str] = []
+    done = 0
+    while kinds and (count is None or done < count) and (ends_at is None or time.monotonic() < ends_at):
+        if not turn:
+            turn = chance.sample(list(kinds), len(kinds))
+        kind = turn.pop()
+        detail = (FAULTS | HOPELESS)[kind](cluster, recorder, chance)
+        recorder.note("fault", kind=kind, detail=detail)
+        done += 1
+        cluster.revive()
+        if kind != "kill" or done % 25 == 0:
+            cluster.say(f"{done}: {kind}, {detail}; {clients.sent} sends")
+        time.sleep(chance.uniform(0, GAP_MAX_S))
+        if chance.random() < 0.5:
+            _make_progress(clients, 1)
+
+
+def _make_progress(clients: Clients, sends: int) -> None:
+    """Wait until some more sends are accepted: a cluster that does nothing loses nothing."""
+    wanted = clients.sent + sends
+
+    def is_there() -> bool:
+        clients.look_after()
+        clients.cluster.revive()
+        return clients.sent >= wanted
+
+    until(is_there, clients.cluster.said, PROGRESS_S)
+
+
+def _complete(cluster: Cluster, histories: Path) -> History:
+    """Wait for the last events, ask about repeated messages, and return the whole history."""
+    find_missing = CHECKS["events"]
+    deadline = time.monotonic() + EVENTS_S
+    while any(find_missing(read_history(histories))) and time.monotonic() < deadline:
+        cluster.revive()
+        time.sleep(1)
+    ask_for_timelines(cluster, list_repeated(read_history(histories)))
+    return read_history(histories)
+
+
+def _count_details(history: History) -> Mapping[str, Mapping[str, int]]:
+    found: dict[str, Counter[str]] = {}
+    for fault in history.noted("fault"):
+        # Figures differ each time, and tell nothing of what was hit.
+        detail = " ".join(word for word in fault.told["detail"].split() if not word.isdecimal())
+        found.setdefault(fault.told["kind"], Counter())[detail] += 1
+    return {kind: dict(counts) for kind, counts in found.items()}
+
+
+def _first_sends(history: History) -> Mapping[str, Any]:
+    return {send.told["batch_id"]: send for send in history.of("send", "ok")}

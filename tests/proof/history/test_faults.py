@@ -1,0 +1,62 @@
+"""A cluster under each kind of fault, decided by its history; `PROOF_RESULTS` names a folder for the figures.
+
+A failed run leaves its histories: `python -m tests.proof.history --check DIRECTORY`.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.proof.history.__main__ import main
+from tests.proof.history.faults import FAULTS
+from tests.proof.history.run import Verdict, run
+
+# A thousand in all, in slices that fit.
+KILLS: Final = 200
+SLICES: Final = 5
+COUNTS: Final = {
+    "stop": 20,
+    "cut": 25,
+    "clock": 20,
+    "slow-disk": 15,
+    "full-disk": 10,
+    "power": 40,
+    "lie": 30,
+}
+
+
+def check_verdict(verdict: Verdict, name: str, kind: str, count: int) -> None:
+    folder = os.environ.get("PROOF_RESULTS")
+    if folder:
+        verdict.write(Path(folder) / f"history-{name}.json")
+    if verdict.not_tried:
+        pytest.skip(f"{verdict.not_tried}")
+    assert verdict.holds, verdict.problems
+    assert verdict.faults == {kind: count}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", range(1, SLICES + 1))
+def test_a_thousand_kills_break_no_promise(tmp_path: Path, seed: int) -> None:
+    check_verdict(run(tmp_path, ["kill"], seed=seed, count=KILLS), f"kill-{seed}", "kill", KILLS)
+
+
+def test_all_other_kinds_are_tried_below() -> None:
+    assert {"kill", *COUNTS} == set(FAULTS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("kind", "count"), COUNTS.items())
+def test_no_fault_breaks_a_promise(tmp_path: Path, kind: str, count: int) -> None:
+    check_verdict(run(tmp_path, [kind], seed=1, count=count), kind, kind, count)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_command_tries_all_kinds_in_its_minutes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--minutes", "3", "--seed", "7"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "HOLDS"
