@@ -23,6 +23,7 @@ from tumira.identity.reauthenticate import Requester
 from tumira.papers import details, pdf, store, tax
 from tumira.papers.content import PaperSeries
 from tumira.papers.details import BillingDetails
+from tumira.papers.fonts import load_wide
 from tumira.papers.issue import PaperIssuer, find_or_issue, issue_due
 from tumira.papers.store import DuePaper, Paper
 from tumira.postgres.connection import Connection
@@ -79,6 +80,26 @@ async def test_a_top_up_gets_an_invoice_with_both_parties_and_the_tax(
         "EcoCash (Paynow)",
     ):
         assert expected in said, expected
+
+
+async def test_names_of_the_country_keep_their_letters(database: Database, caller: Caller) -> None:
+    if not load_wide():
+        pytest.skip("DejaVu Sans is missing: install fonts-dejavu-core")
+    # Every letter of Venda, a Polish name, and one word of a script that no font here has.
+    name = "Makhaḓo Ṱhohoyanḓou Ḽivhuwani Ṅala ṋ & Wójcik-Źródło \N{CJK UNIFIED IDEOGRAPH-5317}"
+    wanted = BillingDetails(name, "Tshiṱaraṱa tsha Ḓuvha 1, Tšhwane", "")
+    await details.change_details(database, requester(caller), wanted, date(2026, 10, 1))
+    await pay(database, caller)
+    await issue_due(database, ISSUER)
+    (paper,) = await papers_of(database, caller.id)
+    content = pdf.draw_paper(paper.content)
+    said = " ".join(read_pdf(content).split())
+    assert "Makhaḓo Ṱhohoyanḓou Ḽivhuwani" in said
+    assert "Ṅala ṋ & Wójcik-Źródło ?" in said
+    assert "Tshiṱaraṱa tsha Ḓuvha 1, Tšhwane" in said
+    # The same bytes, and only the letters that are used are in the file.
+    assert pdf.draw_paper(paper.content) == content
+    assert len(content) < 60_000
 
 
 async def test_a_seller_without_a_tax_number_gives_receipts(database: Database, caller: Caller) -> None:

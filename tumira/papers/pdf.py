@@ -1,4 +1,4 @@
-"""Papers as PDF, drawn by ReportLab with the fonts that every reader has.
+"""Papers as PDF, drawn by ReportLab.
 
 Text is drawn as it is and never parsed as markup. The same paper gives the same bytes.
 """
@@ -6,7 +6,6 @@ Text is drawn as it is and never parsed as markup. The same paper gives the same
 import asyncio
 import io
 import os
-import unicodedata
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -19,6 +18,7 @@ from tumira.html.page import write_count, write_exact_usd, write_moment
 from tumira.html.top_up_words import write_day
 from tumira.papers import words
 from tumira.papers.content import PaperContent, Party
+from tumira.papers.fonts import BOLD, PLAIN, choose_font, printable
 from tumira.papers.statement_store import MonthStatement
 from tumira.papers.statements import list_days, totals_by_kind
 
@@ -28,11 +28,7 @@ MARGIN: Final = 50.0
 RIGHT: Final = WIDTH - MARGIN
 BOTTOM: Final = 60.0
 LEADING: Final = 1.35
-PLAIN: Final = "Helvetica"
-BOLD: Final = "Helvetica-Bold"
 GREY: Final = 0.35
-# The letters of these fonts: those of Windows code page 1252.
-LETTERS: Final = "cp1252"
 LINES_OF_FIELD_MAX: Final = 8
 
 
@@ -46,28 +42,6 @@ async def make(draw: Callable[..., bytes], *what: object) -> bytes:
     """Draw a PDF beside the event loop."""
     # A fork has none of the threads of the process that it was made from.
     return await asyncio.get_running_loop().run_in_executor(_thread(os.getpid()), draw, *what)
-
-
-def printable(text: str) -> str:
-    """Return a text in letters that the fonts have: others lose their accents, or become `?`."""
-    written = []
-    for letter in unicodedata.normalize("NFC", text.replace("\N{MINUS SIGN}", "-")):
-        if not letter.isprintable():
-            written.append(" ")
-            continue
-        plain = "".join(
-            one for one in unicodedata.normalize("NFKD", letter) if not unicodedata.combining(one)
-        )
-        written.append(next((one for one in (letter, plain, "?") if one and _has(one)), ""))
-    return "".join(written)
-
-
-def _has(text: str) -> bool:
-    try:
-        text.encode(LETTERS)
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 class _Sheet:
@@ -105,7 +79,7 @@ class _Sheet:
         return True
 
     def _draw_foot(self) -> None:
-        self._write(MARGIN, BOTTOM - 25, self._foot, PLAIN, 8, GREY)
+        self._write(MARGIN, BOTTOM - 25, self._foot, choose_font(self._foot, PLAIN), 8, GREY)
         page = printable(_("Page {number}").format(number=self._page))
         self._write(RIGHT - self._width_of(page, PLAIN, 8), BOTTOM - 25, page, PLAIN, 8, GREY)
 
@@ -118,16 +92,18 @@ class _Sheet:
         self, text: str, font: str = PLAIN, size: float = 10, *, x: float = MARGIN, width: float = 0
     ) -> None:
         """Write a text below what is there, in as many lines as it takes."""
-        for line in self.wrap(text, font, size, width or RIGHT - x):
+        text = printable(text)
+        font = choose_font(text, font)
+        for line in self._wrap(text, font, size, width or RIGHT - x):
             self.need(size * LEADING)
             self.y -= size * LEADING
             self._write(x, self.y, line, font, size)
 
-    def wrap(self, text: str, font: str, size: float, width: float) -> Sequence[str]:
+    def _wrap(self, text: str, font: str, size: float, width: float) -> Sequence[str]:
         """Break a text into lines that fit; a word that is too long is broken too."""
         lines: list[str] = []
         line = ""
-        for word in printable(text).split():
+        for word in text.split():
             tried = f"{line} {word}".strip()
             if self._width_of(tried, font, size) <= width:
                 line = tried
@@ -154,15 +130,16 @@ class _Sheet:
         self.y -= size * LEADING + 2
         for place, (cell, edge) in enumerate(zip(cells, columns, strict=True)):
             text = printable(cell)
+            chosen = choose_font(text, font)
             if edge < 0:
-                self._write(-edge - self._width_of(text, font, size), self.y, text, font, size)
+                self._write(-edge - self._width_of(text, chosen, size), self.y, text, chosen, size)
                 continue
             right = abs(columns[place + 1]) if place + 1 < len(columns) else RIGHT
             # Before a column that ends at its right edge there must be room for an amount.
             room = right - edge - (75 if place + 1 < len(columns) and columns[place + 1] < 0 else 8)
-            if self._width_of(text, font, size) > room:
-                text = text[: self._fitting(text, font, size, room - 8)] + "\N{HORIZONTAL ELLIPSIS}"
-            self._write(edge, self.y, text, font, size)
+            if self._width_of(text, chosen, size) > room:
+                text = text[: self._fitting(text, chosen, size, room - 8)] + "\N{HORIZONTAL ELLIPSIS}"
+            self._write(edge, self.y, text, chosen, size)
 
     def rule(self, grey: float = 0.75) -> None:
         self.y -= 4
