@@ -8,6 +8,7 @@ from uuid import UUID
 import httpx
 import pytest
 
+from tests.support.cli.commands import QuickCli
 from tests.support.identity.members import PEOPLE, add, invite, link_and_code
 from tests.support.identity.people import (
     NAME,
@@ -15,12 +16,15 @@ from tests.support.identity.people import (
     Person,
     alert,
     at_once,
+    code_to,
     count,
     goes_to,
     is_signed_in,
     new_browser,
     new_phone,
+    page_text,
     run_behind_proxy,
+    set_password,
     sign_in,
     sign_up,
     texts_to,
@@ -265,6 +269,48 @@ def test_a_password_and_its_sessions_are_the_persons_own(service: Service) -> No
     assert owner.browser.get("/dashboard").is_success
     assert goes_to(sign_in(new_browser(service), owner.phone)) == "/dashboard"
     assert goes_to(sign_in(new_browser(service), sender.phone, "an entirely new password")) == "/dashboard"
+
+
+def test_an_operator_names_an_owner_in_place_of_a_lost_phone(service: Service) -> None:
+    lost = sign_up(service)
+    account = write_id(ACCOUNT, _account(service, lost))
+    cli, phone = QuickCli(service.url), new_phone()
+    named = ("account", "owner", account, "--phone", phone)
+    cli.check_refused(
+        ("say who it is with --name", named),
+        ("is not a mobile number", ("account", "owner", account, "--phone", "12")),
+        ("no such account", ("account", "owner", "acc_" + "0" * 26, "--phone", phone)),
+        ("is not the number of another person", (*named, "--name", "Rudo", "--lost", new_phone())),
+        ("is not the number of another person", (*named, "--name", "Rudo", "--lost", phone)),
+    )
+    assert role_of(service, phone) == []
+
+    done = cli.json(*named, "--name", "Rudo Dube", "--lost", lost.phone, "--note", "came with a passport")
+    assert done == {"account_id": account, "phone": phone, "name": "Rudo Dube", "role": "owner"}
+    assert (role_of(service, phone), role_of(service, lost.phone)) == (["owner"], [])
+    # Whoever has the lost phone is out at once, and is told.
+    assert not is_signed_in(lost.browser)
+    assert "by support" in texts_to(service, lost.phone)[-1]
+    browser = new_browser(service)
+    browser.post("/dashboard/forgotten", data={"phone": phone})
+    assert goes_to(set_password(browser, code_to(service, phone), PASSWORD)) == "/dashboard"
+    history = page_text(browser.get("/dashboard/settings/changes"))
+    assert "owner named" in history.lower()
+    assert "Rudo Dube" in history
+    assert "passport" not in history
+    (change,) = service.sql("SELECT actor, detail FROM operator_changes WHERE what = 'owner named'")
+    assert change["actor"].startswith("cli:")
+    assert change["detail"] == "Rudo Dube; came with a passport"
+
+    # One who is in the account already gets the role, and nobody has to go.
+    viewer = add(service, Person(browser, phone, PASSWORD), MemberRole.VIEWER, "Thabo Dlamini")
+    assert cli.json("account", "owner", account, "--phone", viewer.phone)["name"] == "Thabo Dlamini"
+    assert viewer.browser.get("/dashboard/settings/changes").status_code == 200
+    assert role_of(service, phone) == ["owner"]
+    # The number of who left every account is as good as new: the old password is not.
+    cli.json("account", "owner", account, "--phone", lost.phone, "--name", "Tariro Moyo")
+    assert role_of(service, lost.phone) == ["owner"]
+    assert goes_to(sign_in(new_browser(service), lost.phone)) != "/dashboard"
 
 
 def test_a_key_and_a_secret_need_the_password(service: Service) -> None:

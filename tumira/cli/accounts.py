@@ -285,6 +285,31 @@ async def account_factor(
     show({"account_id": account_id, "second_factor": False}, title="The second factor is off.")
 
 
+@account.command("owner")
+@click.argument("account_id", type=ACCOUNT_ID)
+@click.option("--phone", required=True, help="The new owner's number, like +2637712xxxxx.")
+@click.option("--name", help="Their name, if nobody signs in with this number yet.")
+@click.option("--lost", help="The number that is lost: its person is removed from the account.")
+@click.option("--note", default="", help="How you know that it is they; only operators see it.")
+@database_command
+async def account_owner(
+    database: Database, *, account_id: AccountId, phone: str, name: str | None, lost: str | None, note: str
+) -> None:
+    """Name an owner of an account whose last owner has lost the phone; verify their identity first."""
+    named = await manage_accounts.name_owner(
+        database,
+        account_id,
+        phone=phone,
+        name=name,
+        lost=lost,
+        actor=actor(),
+        note=note.strip(),
+        support=load_settings().support,
+    )
+    shown = {"account_id": account_id, "phone": named.phone, "name": named.name, "role": named.role.value}
+    show(shown, title="Done. They choose a password with Forgot password on the sign-in page.")
+
+
 @account.command("review")
 @click.argument("account_id", type=ACCOUNT_ID)
 @click.option("--consent/--no-consent", default=None, help="Keep texts for review, or erase those kept.")

@@ -1,5 +1,6 @@
-"""Changes of an account by an operator: balance, suspension, limits, review and second factor."""
+"""Changes of an account by an operator: balance, suspension, limits, review, second factor and owner."""
 
+import secrets
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
@@ -18,14 +19,23 @@ from tumira.content import near_line_store
 from tumira.content import store as content_store
 from tumira.core import money
 from tumira.core.errors import OperatorError
-from tumira.core.ids import AccountId
+from tumira.core.ids import AccountId, new_id
 from tumira.core.settings.support import NO_SUPPORT, Support
 from tumira.core.translation import _
 from tumira.identity import notify_owner, second_factor
+from tumira.identity.passwords import hash_secret
+from tumira.identity.principal import Principal, PrincipalKind
 from tumira.identity.profile import describe_lifetimes, describe_limits
-from tumira.identity.store import logins, people, second_factors
+from tumira.identity.roles import MemberRole
+from tumira.identity.sign_in import forget_login
+from tumira.identity.store import invites, logins, people, second_factors, sessions
+from tumira.identity.store.people import Member
+from tumira.postgres import clock
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
+from tumira.pricing.destinations import sort_recipients
+from tumira.pricing.phone_numbers import CHANNEL
+from tumira.pricing.store import get_tariff
 
 WEIGHT_MAX: Final = 100
 # The address that the owner sees for a change by an operator.
@@ -130,6 +140,74 @@ async def drop_factor(
         await record_change(connection, account_id, actor, "second factor turned off", detail, note=note)
         await notify_owner.tell(connection, principal, actor, "second factor turned off", support=support)
     return True
+
+
+async def name_owner(
+    database: Database,
+    account_id: AccountId,
+    *,
+    phone: str,
+    name: str | None = None,
+    lost: str | None = None,
+    actor: Actor,
+    note: str = "",
+    support: Support = NO_SUPPORT,
+) -> Member:
+    """Make a person an owner of an account whose owner has lost the phone; verify their identity first.
+
+    A number that is not in the account is added to it; who signs in with it for the first time chooses a
+    password with the code for a forgotten one. `lost` is the number of a person who is removed: a thief of
+    the phone could sign in with it.
+    """
+    unusable = await hash_secret(secrets.token_urlsafe(32), actor.address or actor.name)
+    async with database.transaction() as connection:
+        account = await _existing(connection, account_id)
+        if account.closed_at is not None:
+            raise OperatorError("The account is closed.")
+        if not sort_recipients(await get_tariff(connection), CHANNEL, [phone]).accepted:
+            raise OperatorError(f"{phone!r} is not a mobile number that we send to, like +2637712xxxxx.")
+        await people.lock_members(connection, account_id)
+        members = {one.phone: one for one in await people.list_members(connection, account_id)}
+        if lost is not None and (lost not in members or lost == phone):
+            raise OperatorError(f"{lost} is not the number of another person of the account.")
+        member = members.get(phone)
+        what = "person joined" if member is None else "role changed"
+        if member is None:
+            person_id = await _find_person(connection, phone, name, unusable)
+            await people.insert_member(connection, account_id, person_id, MemberRole.OWNER)
+        else:
+            person_id = member.person_id
+            await people.set_role(connection, account_id, person_id, MemberRole.OWNER)
+        owner = await people.find_member(connection, account_id, person_id)
+        assert owner is not None
+        await record_change(connection, account_id, actor, "owner named", owner.name, note=note)
+        for one in await people.list_owners(connection, account_id):
+            await notify_owner.tell(connection, one.principal, actor, what, support=support)
+        if lost is not None:
+            gone = members[lost]
+            await invites.revoke_by(connection, account_id, gone.person_id)
+            await people.delete_member(connection, account_id, gone.person_id)
+            await sessions.delete_in_account(connection, account_id, gone.person_id)
+            detail = f"{gone.name}, {gone.role}"
+            await record_change(connection, account_id, actor, "person removed", detail, note=note)
+    return owner
+
+
+async def _find_person(connection: Connection, phone: str, name: str | None, unusable: str) -> UUID:
+    """Return the person of a number; a new one, if nobody signs in with it."""
+    login = await logins.find(connection, PrincipalKind.CUSTOMER, phone)
+    if login is not None and not login.is_free:
+        return login.principal.id
+    if name is None or not name.strip():
+        raise OperatorError("Nobody signs in with this number yet: say who it is with --name.")
+    made = new_id(int((await clock.read_now(connection)).timestamp() * 1000))
+    person_id = await people.insert_person(connection, made, phone, name.strip())
+    if login is not None:
+        # The password of accounts that they left may be that of an earlier holder of the number.
+        principal = Principal(PrincipalKind.CUSTOMER, person_id, phone)
+        await forget_login(connection, principal)
+        await logins.insert(connection, principal, None, unusable, phone_proved=True)
+    return person_id
 
 
 async def limit(
