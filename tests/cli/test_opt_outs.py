@@ -80,8 +80,13 @@ def test_what_cannot_be_done_is_said_in_a_line(service: Service, cli: QuickCli, 
         ("no such account", ["optout", "list", "--account", NOBODY]),
         ("has not opted out", ["optout", "remove", *mine, *numbers(NUMBER)]),
         ("PDF", ["optout", "import", str(document), *mine]),
-        ("Several sheets have rows: A, B.", ["optout", "import", str(workbook), *mine]),
+        (
+            "Several sheets have rows: A, B. Choose one with --sheet.",
+            ["optout", "import", str(workbook), *mine],
+        ),
     )
+    imported = cli.json("optout", "import", str(workbook), *mine, "--sheet", "B")
+    assert imported["added"] == 1
     cli.check_misused(
         ("--number", ["optout", "add", *mine]),
         ("--account", ["optout", "list"]),

@@ -9,12 +9,14 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
+import httpx
 import pytest
 
 from tests.dashboard.test_upload import Uploader, send_everything, sign_in
 from tests.support.identity.customers import words
-from tests.support.identity.people import goes_to
+from tests.support.identity.people import alert, goes_to
 from tests.support.processes.service import Service
+from tests.support.uploads.workbooks import pack, text_rows, xlsx_parts
 from tumira.core.ids import AccountId, MessageId, ReplyId, new_id
 from tumira.postgres.pool import Database
 from tumira.replies import opt_outs
@@ -158,6 +160,21 @@ def test_numbers_are_added_imported_searched_and_removed(customer: Uploader) -> 
     )
     added, removed = "numbers opted out", "opt-out removed"
     assert [row["what"] for row in what][-4:] == [added, added, removed, added]
+
+
+def test_opt_outs_are_imported_from_the_sheet_that_was_chosen(customer: Uploader) -> None:
+    data = pack(xlsx_parts({"Gone": text_rows(["phone"], [NUMBER]), "Here": text_rows(["0771200009"])}))
+
+    def bring(**fields: str) -> httpx.Response:
+        return customer.request("POST", OPT_OUTS + "/import", data=fields, files={"file": ("m.xlsx", data)})
+
+    asked = bring()
+    assert asked.status_code == 422
+    assert "Several sheets" in alert(asked)
+    assert '<option value="Gone">' in asked.text
+    assert opted_out(customer) == []
+    assert "1 number was added." in words(bring(sheet="Gone").text)
+    assert opted_out(customer) == [NUMBER]
 
 
 def test_a_form_without_numbers_and_a_file_that_is_none_are_refused(customer: Uploader) -> None:

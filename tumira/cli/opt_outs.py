@@ -51,20 +51,23 @@ async def optout_add(database: Database, *, account_id: AccountId, numbers: tupl
 @optout.command("import")
 @click.argument("file", type=click.File("rb"))
 @_account_option
+@click.option("--sheet", help="Which sheet of a workbook, if several have rows.")
 @database_command
-async def optout_import(database: Database, *, file: BinaryIO, account_id: AccountId) -> None:
+async def optout_import(
+    database: Database, *, file: BinaryIO, account_id: AccountId, sheet: str | None
+) -> None:
     """Opt out the numbers of a workbook (.xlsx, .ods) or CSV file.
 
     They are in its column to, phone, number, mobile, cell or msisdn, or else in its first column. FILE may be
     - for standard input.
     """
     try:
-        rows = await TableReader().read(account_id, file.read())
+        rows = await TableReader().read(account_id, file.read(), sheet)
     except CsvError as error:
         raise OperatorError(str(error)) from error
     if isinstance(rows, ManySheets):
         names = ", ".join(rows.names)
-        raise OperatorError(f"Several sheets have rows: {names}. Save the one with the numbers as CSV.")
+        raise OperatorError(f"Several sheets have rows: {names}. Choose one with --sheet.")
     column = rows.number_column
     written = [row.cells[column] for row in rows.rows if column < len(row.cells)]
     await _add(database, account_id, written, OptOutSource.IMPORT)

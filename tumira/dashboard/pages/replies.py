@@ -66,7 +66,7 @@ SOURCES: Final = {
     OptOutSource.IMPORT: mark("imported"),
 }
 _NOT_A_NUMBER: Final = mark("Enter a full number, for example 0771200001 or +263 77 120 0001.")
-_SHEETS: Final = mark("Several sheets of this workbook have rows. Save the one with the numbers as CSV.")
+_SHEETS: Final = mark("Several sheets of this workbook have rows. Choose one of them, and the file again.")
 _BUSY: Final = mark("Too many files are being read right now. Try again in a minute.")
 _A_DAY: Final = timedelta(days=1)
 
@@ -234,6 +234,7 @@ async def _opt_outs(
     added: Added | None = None,
     faults: dict[str, str] | None = None,
     numbers: str = "",
+    sheets: Sequence[str] = (),
 ) -> Response:
     asked = OptOutSearchForm.parse_query(session.request)
     number = await _read_number(session, asked, asked.number.data)
@@ -266,6 +267,7 @@ async def _opt_outs(
         unreadable_more=0 if added is None else max(0, len(added.unreadable) - UNREADABLE_SHOWN),
         faults=faults or {},
         numbers=numbers,
+        sheets=[(name, name) for name in sheets],
         done=_("The opt-out was removed. You can send to this number again.") if "removed" in query else None,
     )
 
@@ -300,9 +302,11 @@ async def add_numbers(session: CustomerSession) -> Response:
 
 
 async def import_file(session: CustomerSession) -> Response:
+    """Add the numbers of a file; a workbook with several sheets is chosen again, with one of them."""
     try:
-        _fields, file = await read_upload(session.request)
-        rows = await session.services.checker.tables.read(session.account_id, file.data)
+        fields, file = await read_upload(session.request)
+        sheet = fields.raw("sheet") or None
+        rows = await session.services.checker.tables.read(session.account_id, file.data, sheet)
     except ReaderBusy:
         return await _opt_outs(session, 503, faults={"file": _(_BUSY)})
     except CsvError as error:
@@ -310,7 +314,7 @@ async def import_file(session: CustomerSession) -> Response:
     except HTTPException as error:
         return await _opt_outs(session, error.status_code, faults={"file": f"{error.detail}."})
     if isinstance(rows, ManySheets):
-        return await _opt_outs(session, 422, faults={"file": _(_SHEETS)})
+        return await _opt_outs(session, 422, faults={"sheet": _(_SHEETS)}, sheets=rows.names)
     column = rows.number_column
     written = [row.cells[column] if column < len(row.cells) else "" for row in rows.rows]
     async with session.database.connection() as connection:
