@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs foreign programs that tests use: Node.js (segment counters, an SMSC, a chain, axe, a client), PHP,
-# Composer and Laravel (a webhook receiver, a client), Chromium (pages), poppler-utils (PDF), iproute2 (networks
+# Composer and Laravel (a webhook receiver, a client), Chromium (pages), poppler-utils and a font (PDF), iproute2 (networks
 # of nodes), promtool (alerts), HAProxy and nginx (draining). `peers.sh long` installs those of the long suite too.
 set -eu
 cd "$(dirname "$0")/.."
@@ -17,6 +17,12 @@ if ! command -v php >/dev/null; then
 fi
 if ! command -v pdftotext >/dev/null; then
     install_packages poppler-utils || echo "pdftotext is missing, so tests that read PDF files are skipped: install poppler-utils."
+fi
+
+# A container of Python alone has no fonts. Papers use this one for letters that the standard fonts lack.
+if ! ls /usr/share/fonts/truetype/dejavu/DejaVuSans-Bold.ttf >/dev/null 2>&1; then
+    install_packages fonts-dejavu-core ||
+        echo "DejaVu Sans is missing, so tests of letters in PDF files are skipped: install fonts-dejavu-core."
 fi
 
 if ! command -v ip >/dev/null && ! test -x /usr/sbin/ip && ! test -x /sbin/ip; then
@@ -73,6 +79,9 @@ if ! { command -v haproxy && command -v nginx; } >/dev/null && ! test -x .tools/
 fi
 
 [ "${1:-}" = long ] || exit 0
+if ! ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1; then
+    install_packages faketime || echo "libfaketime is missing, so tests with a moved clock are skipped: install faketime."
+fi
 # Composer unpacks archives with PHP's own extension.
 if ! command -v composer >/dev/null || ! php -m 2>/dev/null | grep -qx zip; then
     install_packages composer php-zip ||

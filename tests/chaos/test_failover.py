@@ -3,10 +3,12 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,11 +16,15 @@ import asyncpg
 import httpx
 import pytest
 
+from tests.chaos.test_schedule_kills import PRICE, TO, add_some
+from tests.support.chaos.node import until
+from tests.support.delivery.engine import numbers
 from tests.support.postgres.databases import complete, open_directory
 from tests.support.postgres.embedded import quick_directory
 from tests.support.postgres.standby import Pair, run_pair
 from tests.support.processes.service import NO_TLS, Caller, Service, new_caller
 from tests.support.processes.watched import watch_simulator, watch_web, watch_worker
+from tests.support.schedules.sends import ACTOR, check_and_schedule, get, schedule
 from tests.support.sending.batchers import (
     Batchers,
     broken_promises,
@@ -28,6 +34,7 @@ from tests.support.sending.batchers import (
     warm_up,
 )
 from tumira.core.errors import ServiceUnavailable
+from tumira.core.ids import AccountId, ScheduleId
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.operations.metrics_page import Scrape
 from tumira.postgres import nodes
@@ -35,6 +42,8 @@ from tumira.postgres.connect import UnsureCommitError
 from tumira.postgres.pinned_connection import PinnedConnection
 from tumira.postgres.pool import Database
 from tumira.runtime import known_problems
+from tumira.schedules import manage
+from tumira.schedules.manage import Scheduled
 from tumira.sending.types import Admitted, Answered, Call, Decision, Refused
 
 PATIENCE_S: Final = 40.0
@@ -332,6 +341,57 @@ def test_a_killed_primary_loses_nothing_and_everybody_goes_on(pair: Pair, tmp_pa
         check_nothing_lost(load, pair)
         check_all_is_handed_over(service)
     pair.rebuild()
+
+
+@pytest.mark.long
+def test_scheduled_sends_begin_once_over_a_promotion(pair: Pair, tmp_path: Path) -> None:
+    """The primary dies while sends begin: each begins once, and what is held stays held."""
+    to = numbers(30 * TO)
+    with watch_web(pair.url, tmp_path / "web.log") as (_, service):
+        caller = service.open_account(balance="100")
+        waiting = service.run(schedule, caller.id, numbers(5))
+        file = service.run(schedule_file_soon, caller.id, numbers(5, start=len(to)))
+        complete(add_some(pair.url, caller.id, to))
+        with watch_worker(pair.url, tmp_path / "one.log"), watch_worker(pair.url, tmp_path / "two.log"):
+            until(partial(are_left, service, 24), "nothing begins", PATIENCE_S)
+            pair.kill_primary()
+            pair.promote()
+            until(partial(are_left, service, 1), "not all begin", 90)
+            until(lambda: not service.run(holds_money, caller.id, file), "the file is not sent", PATIENCE_S)
+        assert service.run(get, caller.id, waiting).held == 5 * PRICE
+        assert complete(_audit(pair.url)) == []
+        assert service.run(manage.cancel, caller.id, waiting, ACTOR)
+        found = service.sql("SELECT recipient FROM messages WHERE account_id = $1", caller.id)
+        assert Counter(row["recipient"] for row in found) == Counter([*to, *numbers(5, start=len(to))])
+        # There is no carrier, so the workers refund what they cannot send: only debits are counted.
+        (paid, held) = service.sql(
+            "SELECT sum(amount) FILTER (WHERE to_book = 'revenue'),"
+            "       sum(CASE WHEN to_book = 'held' THEN amount WHEN from_book = 'held' THEN -amount END)"
+            "  FROM transfers WHERE account_id = $1",
+            caller.id,
+        )[0]
+        assert (paid, held) == ((len(to) + 5) * PRICE, 0)
+        assert complete(_audit(pair.url)) == []
+    pair.rebuild()
+
+
+async def schedule_file_soon(database: Database, account_id: AccountId, to: Sequence[str]) -> ScheduleId:
+    """Schedule a file that begins in the middle of what `add_some` schedules."""
+    _upload_id, made = await check_and_schedule(database, account_id, [f"{number},Tariro" for number in to])
+    assert isinstance(made, Scheduled)
+    async with database.connection() as connection:
+        await connection.execute(
+            "UPDATE schedules SET start_at = clock_timestamp() + interval '5 seconds' WHERE id = $1", made.id
+        )
+    return made.id
+
+
+async def holds_money(database: Database, account_id: AccountId, schedule_id: ScheduleId) -> bool:
+    return (await get(database, account_id, schedule_id)).held > 0
+
+
+def are_left(service: Service, most: int) -> bool:
+    return int(service.sql("SELECT count(*) FROM schedules WHERE state = 'waiting'")[0][0]) <= most
 
 
 def check_page(service: Service) -> None:

@@ -78,15 +78,27 @@ def _wait_for(what: Callable[[], object], why: str) -> None:
 
 
 class Server:
-    """One PostgreSQL of a pair. `prefix` is a command that runs another, such as `ip netns exec NAME`."""
+    """One PostgreSQL of a pair.
+
+    `prefix` is a command that runs another, such as `ip netns exec NAME`. `inner` is a second such command,
+    which runs as the server's own user, such as `env NAME=VALUE`.
+    """
 
     def __init__(
-        self, directory: Path, name: str, address: str, port: int, prefix: Sequence[str], password: str
+        self,
+        directory: Path,
+        name: str,
+        address: str,
+        port: int,
+        prefix: Sequence[str],
+        password: str,
+        inner: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.address = address
         self.port = port
         self._prefix = tuple(prefix)
+        self._inner = tuple(inner)
         self._password = password
         self._place = place_at(directory / name)
         self._user = server_user()
@@ -221,9 +233,9 @@ class Server:
     @property
     def _wrapper(self) -> Sequence[str]:
         if not (self._prefix and self._user.switched):
-            return self._prefix
+            return (*self._prefix, *self._inner)
         who = (f"--reuid={self._user.uid}", f"--regid={self._user.gid}", "--clear-groups")
-        return (*self._prefix, "setpriv", *who, "--pdeathsig=SIGINT", "--")
+        return (*self._prefix, "setpriv", *who, "--pdeathsig=SIGINT", "--", *self._inner)
 
     def _run(self, program: str, *arguments: str) -> None:
         done = process.run(self._outer_user, [*self._wrapper, self._binaries / program, *arguments])
