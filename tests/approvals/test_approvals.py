@@ -260,7 +260,8 @@ def test_the_api_needs_no_approval_and_other_accounts_see_nothing(office: Office
     assert stranger.browser.post(f"{path}/decline", data={"note": "x"}).status_code == 404
 
 
-def test_a_scheduled_send_waits_for_a_second_person(office: Office) -> None:
+def schedule(office: Office) -> str:
+    """Let the sender schedule a large message, and return the path of its page."""
     at = datetime.now(UTC) + timedelta(days=2)
     fields = {
         "recipients": THREE,
@@ -273,6 +274,31 @@ def test_a_scheduled_send_waits_for_a_second_person(office: Office) -> None:
     path = str(goes_to(office.sender.browser.post("/dashboard/compose/confirm", data=hidden(page))))
     path = path.partition("?")[0]
     assert path.startswith("/dashboard/scheduled/")
+    return path
+
+
+def test_a_scheduled_send_is_declined_with_a_reason(office: Office) -> None:
+    path = schedule(office)
+    assert (f"{path}/decline" in office.sender.browser.get(path).text) is False
+    assert f"{path}/decline" in office.owner.browser.get(path).text
+    refused = office.owner.browser.post(f"{path}/decline", data={"note": " "})
+    assert (refused.status_code, "Enter a reason." in alert(refused)) == (422, True)
+    own = office.sender.browser.post(f"{path}/decline", data={"note": "Mine"})
+    assert own.status_code == 409
+    assert office.balance == Decimal("9.88")
+    declined = office.owner.browser.post(f"{path}/decline", data={"note": "Not on a Sunday"})
+    assert goes_to(declined) == f"{path}?done=declined"
+    assert office.balance == 10
+    assert "Tariro Moyo declined it: Not on a Sunday" in office.sender.browser.get(path).text
+    assert "was not made" in office.sender.browser.get("/dashboard").text
+    (change,) = office.service.sql(
+        "SELECT actor, what FROM changes WHERE account_id = $1 ORDER BY id DESC LIMIT 1", office.account_id
+    )
+    assert tuple(change) == ("Tariro Moyo", "scheduled send declined")
+
+
+def test_a_scheduled_send_waits_for_a_second_person(office: Office) -> None:
+    path = schedule(office)
     assert path in office.owner.browser.get(APPROVALS).text
     own, other = office.sender.browser.get(path).text, office.owner.browser.get(path).text
     assert "A second person has to approve" in own

@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.test_scheduled import choose_time
 from tests.browser.test_upload import send_everything
 from tests.support.browser import Opener, bring_session
 from tests.support.hand import WAYS, Hand, Way, ways
@@ -24,6 +25,31 @@ SHIFT_MAX: Final = 0.1
 def service(server_url: str) -> Iterator[Service]:
     with run_behind_proxy(server_url) as service:
         yield service
+
+
+@ways()
+def test_a_list_is_written_to_later(service: Service, open_page: Opener, way: Way) -> None:
+    person = sign_up(service)
+    (row,) = service.sql("SELECT id FROM accounts WHERE phone = $1", person.phone)
+    service.run(manage_accounts.credit, row["id"], Decimal(10), note="for tests", actor="test")
+    hand = Hand.open(open_page, service.base, way)
+    bring_session(hand.page, service.base, person.session)
+    hand.page.goto("/dashboard")
+    _make_list(hand)
+    hand.go_to("Lists")
+    hand.link("Members")
+    hand.link("Write to this list")
+    hand.fill("Message", TEXT)
+    hand.unfold("Send later")
+    choose_time(hand, 2, "08:30")
+    hand.button("Send")
+    hand.button("Send")
+    # The time that was chosen came with it, and sending now takes another step.
+    expect(hand.page.get_by_label("Time", exact=True)).to_have_value("08:30")
+    hand.inspect("lists-later")
+    hand.button("Schedule")
+    expect(hand.page.locator("h1")).to_contain_text("08:30")
+    assert not service.sql("SELECT FROM batches WHERE account_id = $1", row["id"])
 
 
 @ways("phone without scripts")

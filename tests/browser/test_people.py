@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.test_scheduled import choose_time
 from tests.support.browser import Opener, bring_session
 from tests.support.hand import Hand, Way, ways
 from tests.support.identity.members import add, link_and_code
@@ -83,6 +84,35 @@ def test_a_person_is_invited_joins_gets_another_role_and_goes(
     owner.expect_heading("History of changes")
     expect(owner.page.get_by_text("Rudo Dube: sender to developer")).to_be_visible()
     owner.inspect("people-history")
+
+
+@ways()
+def test_a_scheduled_send_is_declined_with_a_reason(service: Service, open_page: Opener, way: Way) -> None:
+    boss = sign_up(service)
+    (row,) = service.sql("SELECT id FROM accounts WHERE phone = $1", boss.phone)
+    service.run(manage_accounts.credit, AccountId(row["id"]), Decimal(10), note="Cash", actor="test")
+    service.sql("UPDATE accounts SET approval_above = 0.05 WHERE id = $1", row["id"])
+    colleague = add(service, boss, MemberRole.SENDER)
+    owner, sender = (visit(service, open_page, way, one) for one in (boss, colleague))
+    sender.go_to("Compose")
+    sender.fill("Recipients", "+263771200001, +263771200002")
+    sender.fill("Message", ORDER)
+    sender.unfold("Send later")
+    choose_time(sender, 2, "08:30")
+    sender.button("Send")
+    sender.button("Schedule")
+    expect(sender.main).to_contain_text("A second person has to approve this send.")
+    owner.go_to("Overview")
+    owner.link("Look")
+    owner.press(owner.main.get_by_role("link", name="2 messages"))
+    owner.inspect("schedule-second")
+    owner.fill("Reason", "Not on a Friday")
+    owner.button("Decline")
+    owner.expect_told("Declined. Nothing is sent, and the money is back in the balance.")
+    sender.go_to("Overview")
+    sender.link("See why")
+    expect(sender.main).to_contain_text("Tariro Moyo declined it: Not on a Friday")
+    sender.inspect("schedule-declined")
 
 
 @ways()

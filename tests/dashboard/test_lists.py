@@ -5,6 +5,7 @@ import html
 import io
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import httpx
@@ -16,6 +17,7 @@ from tests.support.identity.people import alert, goes_to, page_text, sign_up
 from tests.support.processes.service import Service
 from tests.support.uploads.workbooks import pack, text_rows, xlsx_parts
 from tumira.contacts.list_rules import LIST_NAME_MAX
+from tumira.core.days import local_time
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import Database
 from tumira.replies.opt_outs import OptOutSource, add
@@ -204,6 +206,44 @@ def test_a_text_without_places_goes_to_the_list_and_to_numbers_beside_it(custome
     customer.confirm(path)
     customer.service.run(send_everything)
     assert [number for number, _ in received(customer)] == ["+263771200001", "+263771200009"]
+
+
+def test_the_time_that_was_chosen_goes_with_the_lists(customer: Uploader) -> None:
+    members = filled(customer, "Members", "0771200001,Ada,5", "0771200002,Ben,7")
+    at = datetime.now(UTC) + timedelta(days=2)
+    wrong = compose(customer, "Dear {name}.", members, day="", clock="08:30")
+    assert (wrong.status_code, "Choose a day." in alert(wrong)) == (422, True)
+    assert 'value="08:30"' in wrong.text
+    day = f"{local_time(at):%Y-%m-%d}"
+    path = str(goes_to(compose(customer, "Dear {name}.", members, day=day, clock="08:30")))
+    page = customer.page(path + "/send")
+    assert f'value="{day}"' in page
+    assert 'value="08:30"' in page
+    assert "Send now instead" in words(page)
+    found = re.search(r'name="agreed" value="([^"]*)"', page)
+    assert found is not None
+    made = customer.post(path + "/schedule", agreed=found[1], day=day, clock="08:30")
+    schedule = str(goes_to(made)).partition("?")[0]
+    assert schedule.startswith("/dashboard/scheduled/")
+    assert f"{local_time(at):%-d %b %Y}, 08:30" in words(customer.page(schedule))
+    assert customer.messages() == 0
+
+    # A scheduled message goes to a list instead, and stays one send.
+    confirm = customer.post(
+        COMPOSE, recipients="0771200003", message="Hello there.", reference="", day=day, clock="09:00"
+    )
+    fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', confirm.text))
+    schedule = str(goes_to(customer.post(COMPOSE + "/confirm", **fields))).partition("?")[0]
+    form = customer.page(schedule + "/edit")
+    assert "Send to lists" in words(form)
+    path = str(
+        goes_to(compose(customer, "Dear {name}.", members, day=day, clock="09:00", schedule=id_of(schedule)))
+    )
+    page = customer.page(path + "/send")
+    assert "Change the send of" in words(page)
+    changed = customer.post(path + "/schedule", agreed="0.0800", day=day, clock="10:00")
+    assert str(goes_to(changed)).partition("?")[0] == schedule
+    assert "Dear {name}." in words(customer.page(schedule))
 
 
 def test_what_is_wrong_with_a_send_to_lists_is_said_in_compose(customer: Uploader) -> None:

@@ -10,7 +10,9 @@ import httpx
 import pytest
 
 from tests.dashboard.test_compose import COMPOSE, ORDER, Writer, hidden, typed
+from tests.dashboard.test_upload import Uploader
 from tests.support.identity.customers import ONE, open_session, words
+from tests.support.identity.people import goes_to
 from tests.support.processes.service import Service
 from tests.support.schedules.sends import check_and_schedule, make_due, start_due
 from tumira.audit_log import OPERATOR
@@ -22,6 +24,8 @@ from tumira.schedules.manage import Scheduled
 
 SCHEDULED: Final = "/dashboard/scheduled"
 TWO: Final = f"{ONE} +27821230001"
+# A browser sends an empty file where none was chosen.
+NO_FILE: Final = {"file": ("", b"", "application/octet-stream")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +205,108 @@ def test_a_file_is_scheduled_on_its_confirmation(service: Service) -> None:
     assert again != path
     assert service.balance(customer.caller) == Decimal("0.94")
     assert "people.csv" in words(customer.page(again))
+
+
+def test_a_scheduled_file_is_edited_without_the_file(service: Service) -> None:
+    caller = service.open_account("1")
+    at, later = soon(days=2), soon(days=3)
+    customer = Uploader(service, caller, open_session(service, caller))
+    data = f"to,name\n{ONE},Tariro\n+27821230001,Rudo\n12,Nobody"
+    file_path = customer.checked(data, "Dear {name}, your parcel is here.", reference="may")
+    agreed = hidden(customer.ask(file_path + "/send"))["agreed"]
+    path = planned(customer.post(file_path + "/schedule", agreed=agreed, **when(at)))
+    assert "Edit text or file" in words(customer.page(path))
+    # Another file was uploaded since; that of the schedule is still there.
+    customer.checked(f"to\n{ONE}", "Hello.")
+
+    form_path = str(goes_to(customer.post(path + "/edit")))
+    form = customer.page(form_path)
+    assert "Edit scheduled file" in words(form)
+    assert "We still have p.csv" in words(form)
+    assert "Dear {name}, your parcel is here." in form
+    kept = hidden(customer.ask(form_path))
+    assert kept["schedule"] == path.rpartition("/")[2]
+    # A message that does not fit changes nothing.
+    wrong = customer.request(
+        "POST", "/dashboard/upload", data={**kept, "message": "Dear {nmae}"}, files=NO_FILE
+    )
+    assert wrong.status_code == 422
+    assert "Edit scheduled file" in words(wrong.text)
+    text = "Dear {name}, your parcel is here. " + "Please bring your identity document with you. " * 3
+    checked = str(
+        goes_to(
+            customer.request(
+                "POST",
+                "/dashboard/upload",
+                data={**kept, "message": text, "reference": "june"},
+                files=NO_FILE,
+            )
+        )
+    )
+    start = f"{local_time(at):%-d %b %Y, %H:%M}"
+    assert f"This changes your send of {start}" in words(customer.page(checked))
+    # Until that is confirmed, the send is as it was.
+    assert service.balance(caller) == Decimal("0.94")
+    assert planned(customer.ask(file_path)) == path
+    asked = customer.ask(checked + "/send")
+    said = words(asked.text)
+    assert f"Change the send of {start}?" in said
+    assert "Balance now US$0.94 Balance after US$0.88" in said
+    assert f'value="{when(at)["clock"]}"' in asked.text
+    # It is not sent beside the other, and not at another price.
+    assert goes_to(customer.post(checked + "/send", agreed="0.1200")) == checked + "/send"
+    assert customer.post(checked + "/schedule", agreed="0.0600", **when(later)).status_code == 409
+    assert planned(customer.post(checked + "/schedule", agreed="0.1200", **when(later))) == path
+    assert service.balance(caller) == Decimal("0.88")
+    said = words(customer.page(path))
+    assert "Held US$0.12" in said
+    assert "june" in said
+    assert f"{local_time(later):%-d %b %Y, %H:%M}" in said
+    assert customer.ask(file_path).status_code == 404
+
+
+def test_an_edit_that_comes_too_late_or_without_the_file_says_so(service: Service) -> None:
+    caller = service.open_account("1")
+    at = soon()
+    customer = Uploader(service, caller, open_session(service, caller))
+    file_path = customer.checked(f"to,name\n{ONE},Tariro\n+27821230001,Rudo")
+    path = planned(customer.post(file_path + "/schedule", agreed="0.0600", **when(at)))
+    # The file is gone, as after an erasure, and is chosen again.
+    service.sql("DELETE FROM scheduled_files WHERE schedule_id = $1", id_of(path))
+    form_path = str(goes_to(customer.post(path + "/edit")))
+    form = customer.page(form_path)
+    assert "We no longer have this file" in words(form)
+    assert "your parcel is here." in form
+    checked = customer.checked(f"to,name\n{ONE},Tariro", schedule=hidden(customer.ask(form_path))["schedule"])
+    assert planned(customer.post(checked + "/schedule", agreed="0.0400", **when(at))) == path
+    assert service.balance(caller) == Decimal("0.96")
+    # Once it has begun, an edit that is under way says so.
+    form_path = str(goes_to(customer.post(path + "/edit")))
+    kept = hidden(customer.ask(form_path))
+    checked = str(
+        goes_to(
+            customer.request("POST", "/dashboard/upload", data={**kept, "message": "Later."}, files=NO_FILE)
+        )
+    )
+    service.run(make_due, id_of(path))
+    service.run(start_due)
+    assert "has begun or was cancelled" in words(customer.page(checked + "/send"))
+    late = customer.post(checked + "/schedule", agreed="0.0400", **when(at))
+    assert (late.status_code, "nothing was changed" in words(late.text)) == (409, True)
+    assert customer.post(path + "/edit").status_code == 409
+    assert not service.sql("SELECT FROM scheduled_files WHERE schedule_id = $1", id_of(path))
+
+
+def test_a_foreign_schedule_cannot_be_replaced(service: Service) -> None:
+    path = sign_in(service).schedule(soon())
+    caller = service.open_account("1")
+    other = Uploader(service, caller, open_session(service, caller))
+    assert other.post(path + "/edit").status_code == 404
+    assert other.ask(f"/dashboard/upload?schedule={path.rpartition('/')[2]}").status_code == 404
+    checked = other.checked(f"to,name\n{ONE},Tariro", schedule=path.rpartition("/")[2])
+    answer = other.post(checked + "/schedule", agreed="0.0400", **when(soon()))
+    assert answer.status_code == 409
+    assert service.balance(caller) == 1
 
 
 def test_the_zone_is_chosen_on_the_page(service: Service) -> None:

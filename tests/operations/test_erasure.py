@@ -37,6 +37,7 @@ from tumira.operations.erasure.steps import OTHERS
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres import partitions
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
+from tumira.schedules import files as scheduled_files
 from tumira.schedules.manage import Scheduled
 from tumira.sending.types import Answered
 from tumira.uploads import chunks, kept_files
@@ -429,13 +430,22 @@ async def test_every_file_with_the_number_is_found(office: Office, number: str) 
         kept = KeptFile(new_id(1), "people.csv", "Dear {name}", "", "", None)
         await kept_files.keep(connection, office.world.caller.id, kept, f"to\n{number}".encode())
     assert "kept_files" in await office.where(number)
+    upload_id, made = await check_and_schedule(
+        office.database, office.world.caller.id, [f"{next(_numbers)},{number}"]
+    )
+    assert isinstance(made, Scheduled)
+    async with office.database.transaction() as connection:
+        await kept_files.set_upload(connection, office.world.caller.id, kept.id, upload_id)
+        await scheduled_files.keep(connection, office.world.caller.id, made.id, upload_id)
+    assert "scheduled_files" in await office.where(number)
 
     erased = await office.erase(number)
 
     assert (erased.messages, erased.others["file_rows"], erased.finished_at is not None) == (3, 3, True)
     assert await office.where(number) == set()
     rows = await office.world.rows(
-        "SELECT recipients, bodies FROM upload_chunks ORDER BY upload_id DESC LIMIT 3"
+        "SELECT recipients, bodies FROM upload_chunks WHERE batch_id IS NOT NULL"
+        " ORDER BY upload_id DESC LIMIT 3"
     )
     assert {tuple(row["bodies"]) for row in rows} == {("", "Dear Ada, it is here.")}
     assert {row["recipients"][0] for row in rows} == {ERASED}

@@ -21,6 +21,7 @@ from tests.support.schedules.sends import (
     send_files,
     start_due,
 )
+from tumira.accounts.passcode_limits import PasscodeLimits
 from tumira.accounts.store import SYSTEM
 from tumira.audit_log import OPERATOR
 from tumira.content.review import add_template
@@ -171,6 +172,28 @@ async def test_who_opted_out_is_left_out_and_not_paid_for(engine: Engine) -> Non
     made = await get(engine.database, caller.id, schedule_id)
     assert (made.left_out, made.sent_cost) == (1, 2 * PRICE)
     assert await balance_of(engine.database, caller.id) == 1 - 2 * PRICE
+
+
+async def test_the_passcode_guard_counts_what_was_sent_until_then(engine: Engine) -> None:
+    caller = await engine.open_account("1")
+    await manage_accounts.set_passcode_limits(
+        engine.database, caller.id, lambda _: PasscodeLimits(number=1), actor=ACTOR
+    )
+    one, other = numbers(2)
+    some, none = [
+        await schedule(engine.database, caller.id, to, "Your code is 493817.") for to in ([one, other], [one])
+    ]
+    await engine.send(caller, [one])
+    for schedule_id in (some, none):
+        await make_due(engine.database, schedule_id)
+    assert await start_due(engine.database) == 2
+    assert await sent_to(engine) == Counter([one, other])
+    made = await get(engine.database, caller.id, some)
+    assert (made.state, made.left_out, made.sent_cost) == (ScheduleState.SENT, 1, PRICE)
+    made = await get(engine.database, caller.id, none)
+    assert made.problem == "None of the recipients can be sent to any more."
+    assert await balance_of(engine.database, caller.id) == 1 - 2 * PRICE
+    assert await engine.audit() == []
 
 
 async def test_after_an_outage_it_begins_late_but_not_too_late(engine: Engine) -> None:

@@ -12,6 +12,7 @@ from tumira.core import money
 from tumira.core.errors import Refusal, ValidationFailed
 from tumira.core.ids import BATCH, BatchId, UploadId, read_id, write_id
 from tumira.dashboard.session import CustomerSession
+from tumira.html.forms import Form, NoteField
 from tumira.html.redirect import redirect
 from tumira.sending import compose
 from tumira.sending.compose import Draft, Review
@@ -20,6 +21,10 @@ from tumira.uploads.send import Begun
 
 APPROVALS: Final = "/dashboard/approvals"
 APPROVAL: Final = "apr_"
+
+
+class DeclineForm(Form):
+    note = NoteField()
 
 
 def approval_path(approval_id: UUID) -> str:

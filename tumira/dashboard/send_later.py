@@ -15,9 +15,11 @@ from tumira.html.form_body import FormBody
 from tumira.html.forms import TYPED_MAX, ClockField, DayField, Form, TextField
 from tumira.schedules import manage
 from tumira.schedules import store as schedules
+from tumira.schedules.store import Schedule
 from tumira.schedules.times import LATEST, check_start, moment_of, name_zone, write_start
 
 SCHEDULED: Final = "/dashboard/scheduled"
+TOO_LATE: Final = mark("This send has begun or was cancelled, so nothing was changed.")
 NO_SCHEDULE: Final = mark("This scheduled send does not exist. They are deleted after 90 days")
 
 
@@ -35,9 +37,10 @@ class Later:
         return None if schedule_id is None else ScheduleId(schedule_id)
 
     @classmethod
-    def of(cls, start_at: datetime, schedule_id: ScheduleId) -> "Later":
+    def of(cls, start_at: datetime, schedule_id: ScheduleId | None = None) -> "Later":
         local = local_time(start_at)
-        return cls(f"{local:%Y-%m-%d}", f"{local:%H:%M}", write_id(SCHEDULE, schedule_id))
+        schedule = "" if schedule_id is None else write_id(SCHEDULE, schedule_id)
+        return cls(f"{local:%Y-%m-%d}", f"{local:%H:%M}", schedule)
 
 
 NOW: Final = Later()
@@ -69,22 +72,30 @@ class LaterForm(Form):
         check_start(start_at, now)
         return start_at
 
+    def find_start(self, now: datetime) -> datetime | None:
+        """Return when the send shall begin, None for now; raise a FieldError as `read_start` does."""
+        return self.read_start(now) if self.is_later else None
+
     def find_faults(self, now: datetime) -> Mapping[str, str]:
         """Say what is wrong with the time of a send; nothing if it is sent now."""
         try:
-            if self.is_later:
-                self.read_start(now)
+            self.find_start(now)
         except FieldError as error:
             return {error.field: str(error)}
         return {}
 
 
-async def find_held(session: CustomerSession, later: Later) -> Decimal:
-    """Return what is held already for a scheduled message that is changed."""
-    if later.schedule_id is None:
-        return Decimal(0)
+async def find_changed(session: CustomerSession, schedule_id: ScheduleId | None) -> Schedule | None:
+    """Return the scheduled send that is changed; None if there is none."""
+    if schedule_id is None:
+        return None
     async with session.database.connection() as connection:
-        found = await schedules.find(connection, session.account_id, later.schedule_id)
+        return await schedules.find(connection, session.account_id, schedule_id)
+
+
+async def find_held(session: CustomerSession, schedule_id: ScheduleId | None) -> Decimal:
+    """Return what is held already for a scheduled send that is changed."""
+    found = await find_changed(session, schedule_id)
     return Decimal(0) if found is None else found.held
 
 

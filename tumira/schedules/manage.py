@@ -10,40 +10,34 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
+from uuid import UUID
 
 from msgspec import structs
 
 from tumira import VERSION, audit_log
 from tumira.accounts import holds, message_settings
 from tumira.accounts import store as accounts
-from tumira.accounts.store import LockedAccount
 from tumira.audit_log import Actor
 from tumira.content import template_store
 from tumira.content.weights import load_weights
-from tumira.core import money
-from tumira.core.errors import AccountSuspended, FieldError, InsufficientBalance, Refusal, ServiceUnavailable
-from tumira.core.ids import SCHEDULE, AccountId, ScheduleId, UploadId, new_id, write_id
+from tumira.core.errors import Refusal, ServiceUnavailable
+from tumira.core.ids import AccountId, ScheduleId, UploadId, new_id
 from tumira.core.translation import _
 from tumira.postgres import clock
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import BUSY, Database
 from tumira.pricing.phone_numbers import country_of
 from tumira.pricing.store import get_tariff
-from tumira.schedules import store
+from tumira.schedules import files, hold_price, store
 from tumira.schedules.store import NewSchedule, Schedule, ScheduleState
-from tumira.schedules.times import check_start, write_start, zone_of
+from tumira.schedules.times import check_start, zone_of
 from tumira.sending.compose import Draft, Review
-from tumira.sending.limits import over_balance, over_limit
-from tumira.sending.low_balance import tell_low_balances
-from tumira.uploads import chunks
 from tumira.uploads import store as uploads
 from tumira.uploads.price import price_rest
 from tumira.uploads.screen import screen_rest
 from tumira.uploads.send import Changed, NoLongerAllowed
 from tumira.uploads.store import CHECKED, SCHEDULED
 
-# Of each account at one time.
-WAITING_MAX: Final = 50
 ACCOUNT_WAIT_MS: Final = 5_000
 
 
@@ -100,7 +94,8 @@ async def schedule_message(
             if await store.find(connection, account_id, schedule_id) is not None:
                 return Scheduled(schedule_id)
             new = _message(account_id, schedule_id, draft, review, start_at)
-            return await _insert(connection, new, actor)
+            await hold_price.insert(connection, new, actor)
+            return Scheduled(schedule_id)
     except Refusal as refusal:
         return refusal
     except BUSY:
@@ -125,74 +120,6 @@ def _message(
     )
 
 
-async def _insert(connection: Connection, new: NewSchedule, actor: Actor) -> Scheduled:
-    """Store a schedule and hold its money; raise the refusal if that is not possible."""
-    account = await accounts.lock(connection, new.account_id)
-    now = await clock.read_now(connection)
-    check_start(new.start_at, now)
-    if await store.count_waiting(connection, new.account_id) >= WAITING_MAX:
-        raise FieldError(
-            "day",
-            _("You have {most} scheduled sends, which is the most. Cancel one first.").format(
-                most=WAITING_MAX
-            ),
-        )
-    await _check_money(connection, account, new.cost, new.cost, now)
-    await store.insert(connection, await _ask_approval(connection, new, actor))
-    await _hold(connection, account, new.id, new.cost, now)
-    await _record(connection, new.account_id, actor, "send scheduled", _detail(new))
-    return Scheduled(new.id)
-
-
-async def _ask_approval(connection: Connection, new: NewSchedule, actor: Actor) -> NewSchedule:
-    """Note who asked for a send, and whether its cost needs another person's approval."""
-    above = await message_settings.find_approval_above(connection, new.account_id)
-    return structs.replace(
-        new, approval_needed=above is not None and new.cost > above, asked_by=actor.person_id
-    )
-
-
-async def _check_money(
-    connection: Connection, account: LockedAccount, cost: Decimal, missing: Decimal, now: datetime
-) -> None:
-    """Raise the refusal of a send that the account may not make, or of which it cannot pay the rest.
-
-    The limit of the day is that of another day. Files that are being sent have the first claim.
-    """
-    if account.suspended:
-        raise AccountSuspended
-    promised = await chunks.sum_promised(connection, account.id)
-    left = structs.replace(
-        account, spent_today=Decimal(0), balance=max(account.balance - promised, Decimal(0))
-    )
-    refusal = over_limit(left, cost, now) or over_balance(left, missing)
-    if refusal is not None:
-        raise refusal
-
-
-async def _hold(
-    connection: Connection, account: LockedAccount, schedule_id: ScheduleId, amount: Decimal, now: datetime
-) -> None:
-    if not await holds.hold(connection, account.id, schedule_id, amount):
-        raise InsufficientBalance.of(amount, account.balance)
-    before, account.balance = account.balance, account.balance - amount
-    if before >= account.low_balance > account.balance:
-        await tell_low_balances(connection, [account], now)
-
-
-def _detail(one: NewSchedule | Schedule) -> str:
-    return (
-        f"{write_id(SCHEDULE, one.id)}: {one.count} messages on {write_start(one.start_at)}, "
-        f"{money.write(one.cost)} USD"
-    )
-
-
-async def _record(
-    connection: Connection, account_id: AccountId, actor: Actor, what: str, detail: str
-) -> None:
-    await audit_log.record(connection, account_id, actor, what, detail)
-
-
 async def change_message(
     database: Database,
     account_id: AccountId,
@@ -209,17 +136,7 @@ async def change_message(
             if before is None or not before.is_waiting or before.upload_id is not None:
                 return NotWaiting()
             new = _message(account_id, schedule_id, draft, review, start_at)
-            account = await accounts.lock(connection, account_id)
-            now = await clock.read_now(connection)
-            check_start(start_at, now)
-            missing = max(new.cost - before.held, Decimal(0))
-            await _check_money(connection, account, new.cost, missing, now)
-            if missing:
-                await _hold(connection, account, schedule_id, missing, now)
-            else:
-                await holds.release(connection, schedule_id, before.held - new.cost)
-            await store.change(connection, await _ask_approval(connection, new, actor))
-            await _record(connection, account_id, actor, "scheduled send changed", _detail(new))
+            await hold_price.change(connection, before, new, actor)
             return Scheduled(schedule_id)
     except Refusal as refusal:
         return refusal
@@ -234,8 +151,11 @@ async def schedule_file(
     agreed: Decimal,
     start_at: datetime,
     actor: Actor,
-) -> Scheduled | Changed | NoLongerAllowed | Refusal | None:
-    """Schedule a checked file at the agreed price; None if the account has no such file."""
+) -> Scheduled | NotWaiting | Changed | NoLongerAllowed | Refusal | None:
+    """Schedule a checked file at the agreed price, in place of the send that it replaces, if it does.
+
+    None if the account has no such file.
+    """
     try:
         refused = await screen_rest(database, account_id, upload_id)
         if refused:
@@ -255,7 +175,8 @@ async def _schedule_file(
     agreed: Decimal,
     start_at: datetime,
     actor: Actor,
-) -> Scheduled | Changed | None:
+) -> Scheduled | NotWaiting | Changed | None:
+    before = await _lock_replaced(connection, account_id, upload_id)
     upload = await uploads.hold(connection, account_id, upload_id)
     if upload is None:
         return None
@@ -263,6 +184,8 @@ async def _schedule_file(
         earlier = await store.find_of_file(connection, account_id, upload_id)
         assert earlier is not None
         return Scheduled(earlier.id)
+    if upload.replaces is not None and (before is None or not before.is_waiting):
+        return NotWaiting()
     offer = await price_rest(connection, upload)
     if (
         upload.state != CHECKED
@@ -274,7 +197,7 @@ async def _schedule_file(
         return Changed()
     now = await clock.read_now(connection)
     new = NewSchedule(
-        id=ScheduleId(new_id(int(now.timestamp() * 1000))),
+        id=ScheduleId(new_id(int(now.timestamp() * 1000))) if before is None else before.id,
         account_id=account_id,
         start_at=start_at,
         upload_id=upload_id,
@@ -285,9 +208,43 @@ async def _schedule_file(
         cost=offer.total_cost,
         judged_by=judged_by(),
     )
-    scheduled = await _insert(connection, new, actor)
+    if before is None:
+        await hold_price.insert(connection, new, actor)
+    else:
+        await hold_price.change(connection, before, new, actor)
+        if before.upload_id is not None:
+            await uploads.delete_scheduled(connection, before.upload_id)
     await uploads.mark_scheduled(connection, upload_id)
-    return scheduled
+    await files.keep(connection, account_id, new.id, upload_id)
+    return Scheduled(new.id)
+
+
+async def _lock_replaced(
+    connection: Connection, account_id: AccountId, upload_id: UploadId
+) -> Schedule | None:
+    """Lock the schedule that a file changes, and the file that it has so far."""
+    upload = await uploads.find(connection, account_id, upload_id)
+    if upload is None or upload.replaces is None:
+        return None
+    before = await store.lock(connection, account_id, upload.replaces)
+    if before is not None and before.upload_id is not None:
+        await uploads.hold(connection, account_id, before.upload_id)
+    return before
+
+
+async def edit_file(database: Database, account_id: AccountId, schedule_id: ScheduleId) -> UUID | None:
+    """Offer the file of a scheduled send for another check, which changes nothing yet.
+
+    Return the id under which it is kept; None if it does not wait any more, or its file is gone.
+    """
+    async with database.transaction() as connection:
+        before = await store.find(connection, account_id, schedule_id)
+        if before is None or not before.is_waiting:
+            return None
+        now = await clock.read_now(connection)
+        kept_id = new_id(int(now.timestamp() * 1000))
+        is_kept = await files.offer(connection, account_id, schedule_id, kept_id)
+    return kept_id if is_kept else None
 
 
 async def change_start(
@@ -301,7 +258,7 @@ async def change_start(
         check_start(start_at, await clock.read_now(connection))
         await store.set_start(connection, schedule_id, start_at)
         changed = structs.replace(before, start_at=start_at)
-        await _record(connection, account_id, actor, "scheduled send changed", _detail(changed))
+        await hold_price.record(connection, actor, "scheduled send changed", changed)
         return True
 
 
@@ -324,7 +281,7 @@ async def _cancel(
     if before is None or not before.is_waiting:
         return False
     await end_unsent(connection, before, ScheduleState.CANCELLED)
-    await _record(connection, account_id, actor, "scheduled send cancelled", _detail(before))
+    await hold_price.record(connection, actor, "scheduled send cancelled", before)
     return True
 
 
@@ -343,11 +300,34 @@ async def end_unsent(
 async def approve(database: Database, account_id: AccountId, schedule_id: ScheduleId, actor: Actor) -> bool:
     """Let a send begin that needs a second person; False if it does not wait for this one."""
     async with _transaction(database) as connection:
-        before = await store.lock(connection, account_id, schedule_id)
-        if before is None or not before.is_waiting or not before.lacks_approval:
-            return False
-        if before.asked_by is not None and actor.person_id == before.asked_by:
+        before = await _lock_unapproved(connection, account_id, schedule_id, actor)
+        if before is None:
             return False
         await store.mark_approved(connection, schedule_id)
-        await _record(connection, account_id, actor, "scheduled send approved", _detail(before))
+        await hold_price.record(connection, actor, "scheduled send approved", before)
+        return True
+
+
+async def _lock_unapproved(
+    connection: Connection, account_id: AccountId, schedule_id: ScheduleId, actor: Actor
+) -> Schedule | None:
+    """Lock a send that waits for a second person, if this is not the one who asked for it."""
+    before = await store.lock(connection, account_id, schedule_id)
+    if before is None or not before.is_waiting or not before.lacks_approval:
+        return None
+    is_own = before.asked_by is not None and actor.person_id == before.asked_by
+    return None if is_own else before
+
+
+async def decline(
+    database: Database, account_id: AccountId, schedule_id: ScheduleId, note: str, actor: Actor
+) -> bool:
+    """End a send that another person asked for, and say why; False if it does not wait for this one."""
+    async with _transaction(database) as connection:
+        before = await _lock_unapproved(connection, account_id, schedule_id, actor)
+        if before is None:
+            return False
+        problem = _("{name} declined it: {note}").format(name=actor.name, note=note)
+        await end_unsent(connection, before, ScheduleState.NOT_SENT, problem)
+        await hold_price.record(connection, actor, "scheduled send declined", before)
         return True

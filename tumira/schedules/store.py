@@ -96,9 +96,10 @@ async def insert(connection: Connection, new: NewSchedule) -> None:
 
 SQL_CHANGE: Final = Statement("""
 UPDATE schedules
-   SET start_at = %(start_at)s, recipients = %(recipients)s, message = %(message)s,
-       reference = %(reference)s, count = %(count)s, cost = %(cost)s, judged_by = %(judged_by)s,
-       approval_needed = %(approval_needed)s, asked_by = %(asked_by)s, approved_at = NULL
+   SET start_at = %(start_at)s, upload_id = %(upload_id)s, recipients = %(recipients)s,
+       message = %(message)s, reference = %(reference)s, count = %(count)s, cost = %(cost)s,
+       judged_by = %(judged_by)s, approval_needed = %(approval_needed)s, asked_by = %(asked_by)s,
+       approved_at = NULL
  WHERE id = %(id)s
    AND account_id = %(account_id)s
    AND state = 'waiting'
@@ -107,9 +108,7 @@ UPDATE schedules
 
 async def change(connection: Connection, new: NewSchedule) -> None:
     """Replace a locked schedule by a new version of it, which has not been approved."""
-    values = structs.asdict(new)
-    del values["upload_id"]
-    await SQL_CHANGE.rows(connection, **values)
+    await SQL_CHANGE.rows(connection, **structs.asdict(new))
 
 
 SQL_SET_START: Final = Statement("UPDATE schedules SET start_at = %(start_at)s WHERE id = %(schedule_id)s")
@@ -297,7 +296,11 @@ async def claim(connection: Connection, schedule_id: ScheduleId) -> Schedule | N
     return None if row is None else _read(row)
 
 
+# The file as it was uploaded is of no use any more.
 SQL_MARK_ENDED: Final = Statement("""
+WITH file AS (
+    DELETE FROM scheduled_files WHERE schedule_id = %(schedule_id)s
+)
 UPDATE schedules
    SET state = %(state)s, ended_at = clock_timestamp(), problem = %(problem)s, batch_id = %(batch_id)s,
        sent_cost = %(sent_cost)s, left_out = %(left_out)s
@@ -339,7 +342,14 @@ async def list_waiting_ids(connection: Connection, account_id: AccountId) -> Seq
     return [row["id"] for row in await SQL_LIST_IDS.rows(connection, account_id=account_id)]
 
 
+# A node of the version before leaves the file.
 SQL_ERASE_OLD: Final = Statement("""
+WITH files AS (
+    DELETE FROM scheduled_files f
+     USING schedules s
+     WHERE s.id = f.schedule_id
+       AND s.ended_at < statement_timestamp() - %(kept)s::interval
+)
 UPDATE schedules
    SET recipients = '{}', message = '', reference = NULL, erased_at = clock_timestamp()
  WHERE id = ANY(ARRAY(

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import BinaryIO, Final
 
@@ -25,7 +26,7 @@ from tumira.content.passcodes import is_passcode
 from tumira.content.templates import Policy, TemplateVerdict
 from tumira.content.verdict import Label
 from tumira.core.errors import RecipientCode, Refusal
-from tumira.core.ids import AccountId, UploadId
+from tumira.core.ids import AccountId, ScheduleId, UploadId
 from tumira.pricing.destinations import Destination, Price, Tariff
 from tumira.replies.opt_outs import OptedOut
 from tumira.sending.fairness import SMALL_MAX
@@ -58,6 +59,9 @@ class Wanted(Struct, frozen=True):
     # Of a workbook: the sheet that was chosen, and how many of its rows are hidden, once it was read.
     sheet: str | None = None
     hidden_rows: int = 0
+    # When it shall be sent, if that was chosen before, and the scheduled send that it changes.
+    start_at: datetime | None = None
+    replaces: ScheduleId | None = None
 
 
 class Task(Struct, frozen=True):
@@ -183,6 +187,8 @@ def _findings(task: Task, file: CsvFile, checked: Checked, screening: _Screening
             total_cost=sum((one.cost for one in checked.good), Decimal(0)),
             policy_version=task.policy_version,
             hidden_rows=min(task.wanted.hidden_rows, len(file.rows)),
+            start_at=task.wanted.start_at,
+            replaces=task.wanted.replaces,
         )
     )
     for number, start in enumerate(range(0, len(checked.good), CHUNK_MAX)):

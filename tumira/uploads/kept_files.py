@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from tumira.core.ids import AccountId, UploadId
+from tumira.core.ids import AccountId, ScheduleId, UploadId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
@@ -26,11 +26,16 @@ class KeptFile:
     # Of a workbook with several sheets: the one that was chosen, and those to choose from.
     sheet: str = ""
     sheets: Sequence[str] = ()
+    # When it shall be sent, if that was chosen before, and the scheduled send that it changes.
+    start_at: datetime | None = None
+    replaces: ScheduleId | None = None
 
 
 SQL_KEEP: Final = Statement("""
-INSERT INTO kept_files (account_id, id, file_name, data, message, country, reference, sheet)
-VALUES (%(account_id)s, %(id)s, %(file_name)s, %(data)s, %(message)s, %(country)s, %(reference)s, %(sheet)s)
+INSERT INTO kept_files (account_id, id, file_name, data, message, country, reference, sheet, sheets,
+                        start_at, replaces)
+VALUES (%(account_id)s, %(id)s, %(file_name)s, %(data)s, %(message)s, %(country)s, %(reference)s, %(sheet)s,
+        %(sheets)s, %(start_at)s, %(replaces)s)
 ON CONFLICT (account_id) DO UPDATE
    SET id = excluded.id,
        file_name = excluded.file_name,
@@ -40,7 +45,9 @@ ON CONFLICT (account_id) DO UPDATE
        reference = excluded.reference,
        upload_id = NULL,
        sheet = excluded.sheet,
-       sheets = '{}',
+       sheets = excluded.sheets,
+       start_at = excluded.start_at,
+       replaces = excluded.replaces,
        kept_at = excluded.kept_at
 """)
 
@@ -57,6 +64,9 @@ async def keep(connection: Connection, account_id: AccountId, file: KeptFile, da
         country=file.country,
         reference=file.reference,
         sheet=file.sheet,
+        sheets=file.sheets,
+        start_at=file.start_at,
+        replaces=file.replaces,
     )
 
 
@@ -67,7 +77,7 @@ UPDATE kept_files
  WHERE account_id = %(account_id)s
    AND id = %(id)s
    AND kept_at > clock_timestamp() - %(kept)s::interval
-RETURNING file_name, data, sheets
+RETURNING file_name, data, sheets, start_at, replaces
 """)
 
 
@@ -87,7 +97,8 @@ async def reuse(
     )
     if row is None:
         return None
-    return replace(typed, file_name=row["file_name"], sheets=tuple(row["sheets"])), row["data"]
+    found = {name: row[name] for name in ("file_name", "start_at", "replaces")}
+    return replace(typed, sheets=tuple(row["sheets"]), **found), row["data"]
 
 
 SQL_SET_UPLOAD: Final = Statement("""
@@ -115,7 +126,7 @@ async def set_sheets(connection: Connection, account_id: AccountId, sheets: Sequ
 
 
 SQL_FIND: Final = Statement("""
-SELECT id, file_name, message, country, reference, upload_id, sheet, sheets
+SELECT id, file_name, message, country, reference, upload_id, sheet, sheets, start_at, replaces
   FROM kept_files
  WHERE account_id = %(account_id)s
    AND kept_at > clock_timestamp() - %(kept)s::interval

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct, structs
 
-from tumira.core.ids import AccountId, UploadId
+from tumira.core.ids import AccountId, ScheduleId, UploadId
 from tumira.postgres.columns import columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
@@ -45,6 +45,9 @@ class NewUpload(Struct, frozen=True):
     policy_version: int
     # How many of its rows are hidden in the workbook.
     hidden_rows: int = 0
+    # When it shall be sent, if that was chosen before, and the scheduled send that it changes.
+    start_at: datetime | None = None
+    replaces: ScheduleId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +72,16 @@ class Upload:
     # When its numbers and texts were erased; its batches are still shown as one file.
     erased_at: datetime | None
     hidden_rows: int
+    # When it shall be sent, if that was chosen before, and the scheduled send that it changes.
+    start_at: datetime | None
+    replaces: ScheduleId | None
 
 
 SQL_INSERT: Final = Statement("""
 INSERT INTO uploads (id, account_id, file_name, columns, message, reference, rows, recipients, total_cost,
-                     policy_version, hidden_rows)
+                     policy_version, hidden_rows, start_at, replaces)
 VALUES (%(id)s, %(account_id)s, %(file_name)s, %(columns)s, %(message)s, %(reference)s, %(rows)s,
-        %(recipients)s, %(total_cost)s, %(policy_version)s, %(hidden_rows)s)
+        %(recipients)s, %(total_cost)s, %(policy_version)s, %(hidden_rows)s, %(start_at)s, %(replaces)s)
 """)
 
 # Rows differ in how many cells they have, which an array of arrays may not, so cells travel as JSON.
@@ -128,7 +134,8 @@ async def delete_surplus(connection: Connection, account_id: AccountId) -> None:
 
 _UPLOAD: Final = """
 SELECT id, account_id, file_name, columns, message, reference, state, problem, rows, recipients, total_cost,
-       created_at, confirmed_at, finished_at, policy_version, refused, erased_at, hidden_rows
+       created_at, confirmed_at, finished_at, policy_version, refused, erased_at, hidden_rows,
+       start_at, replaces
   FROM uploads
 """
 
@@ -226,18 +233,33 @@ async def mark_sending(connection: Connection, upload_id: UploadId) -> None:
     await SQL_MARK_SENDING.rows(connection, upload_id=upload_id)
 
 
-SQL_SET_STATE: Final = Statement("UPDATE uploads SET state = %(state)s WHERE id = %(upload_id)s")
+SQL_MARK_SCHEDULED: Final = Statement("""
+UPDATE uploads SET state = 'scheduled', start_at = NULL, replaces = NULL WHERE id = %(upload_id)s
+""")
 
 
 async def mark_scheduled(connection: Connection, upload_id: UploadId) -> None:
     """Keep a locked file until its schedule begins."""
-    await SQL_SET_STATE.rows(connection, upload_id=upload_id, state=SCHEDULED)
+    await SQL_MARK_SCHEDULED.rows(connection, upload_id=upload_id)
+
+
+SQL_MARK_CHECKED: Final = Statement("UPDATE uploads SET state = 'checked' WHERE id = %(upload_id)s")
 
 
 async def mark_checked(connection: Connection, upload_id: UploadId) -> None:
     """Give a locked file back to its owner, who may send it or leave it."""
-    await SQL_SET_STATE.rows(connection, upload_id=upload_id, state=CHECKED)
+    await SQL_MARK_CHECKED.rows(connection, upload_id=upload_id)
     await renew(connection, upload_id)
+
+
+SQL_DELETE_SCHEDULED: Final = Statement(
+    "DELETE FROM uploads WHERE id = %(upload_id)s AND state = 'scheduled'"
+)
+
+
+async def delete_scheduled(connection: Connection, upload_id: UploadId) -> None:
+    """Delete a locked file that another one replaces."""
+    await SQL_DELETE_SCHEDULED.rows(connection, upload_id=upload_id)
 
 
 SQL_RENEW: Final = Statement("UPDATE uploads SET created_at = clock_timestamp() WHERE id = %(upload_id)s")

@@ -13,7 +13,7 @@ from tumira.core.errors import Refusal
 from tumira.core.ids import AccountId, ScheduleId, UploadId, new_id
 from tumira.postgres.pool import Database
 from tumira.schedules import manage, store
-from tumira.schedules.manage import Scheduled
+from tumira.schedules.manage import NotWaiting, Scheduled
 from tumira.schedules.start import start
 from tumira.schedules.store import Schedule
 from tumira.sending import compose
@@ -53,9 +53,15 @@ async def try_schedule(
 
 
 async def check_and_schedule(
-    database: Database, account_id: AccountId, rows: Sequence[str], message: str = TEXT
-) -> tuple[UploadId, Scheduled | Changed | NoLongerAllowed | Refusal | None]:
-    wanted = Wanted("people.csv", "\n".join(["to,name", *rows]).encode(), message, None, None)
+    database: Database,
+    account_id: AccountId,
+    rows: Sequence[str],
+    message: str = TEXT,
+    replaces: ScheduleId | None = None,
+) -> tuple[UploadId, Scheduled | NotWaiting | Changed | NoLongerAllowed | Refusal | None]:
+    """Schedule a file, which may replace a scheduled send."""
+    data = "\n".join(["to,name", *rows]).encode()
+    wanted = Wanted("people.csv", data, message, None, None, replaces=replaces)
     upload_id = await check_file(database, account_id, wanted)
     assert isinstance(upload_id, UUID), upload_id
     async with database.connection() as connection:

@@ -167,8 +167,8 @@ async def look_over(session: CustomerSession) -> Response:
     if form.edit.data:
         return await show_draft(session, draft, later=later)
     if chosen:
-        return await _check_lists(session, draft, chosen, form.part.data)
-    held = await find_held(session, later)
+        return await _check_lists(session, form, chosen)
+    held = await find_held(session, later.schedule_id)
     review = await review_draft(session, draft, is_later=form.is_later, held=held)
     faults = form.find_faults(session.database.clock.now())
     if review.refusals or faults:
@@ -176,14 +176,20 @@ async def look_over(session: CustomerSession) -> Response:
     return await _confirmation(session, draft, review, new_form_id(FORM), later=later)
 
 
-async def _check_lists(session: CustomerSession, draft: Draft, chosen: Sequence[str], part: str) -> Response:
+async def _check_lists(session: CustomerSession, form: DraftForm, chosen: Sequence[str]) -> Response:
     """Make a file of lists and have it checked: its page shows who gets what, and asks for confirmation."""
-    choices = await list_choices(session, chosen, part)
+    draft, later = form.draft, form.later
+    choices = await list_choices(session, chosen, form.part.data)
     try:
-        return await start_check(session, *await keep_file(session, draft, choices))
+        start_at = form.find_start(session.database.clock.now())
+        kept = await keep_file(session, draft, choices, start_at, later.schedule_id)
+        return await start_check(session, *kept)
+    except FieldError as error:
+        faults, status = {error.field: str(error)}, ValidationFailed.status
     except FormRefused as refused:
         faults = {"lists" if name == "file" else name: said for name, said in refused.faults.items()}
-        return await show_draft(session, draft, faults, refused.status, choices=choices)
+        status = refused.status
+    return await show_draft(session, draft, faults, status, choices=choices, later=later)
 
 
 async def confirm(session: CustomerSession) -> Response:
@@ -292,7 +298,15 @@ async def ask_review(session: CustomerSession) -> Response:
     # What was typed beside the button is kept for another attempt.
     note = note if answer.faults else ""
     return await _form(
-        session, draft, review, answer.faults, answer.status, answer.said, note=note, choices=choices
+        session,
+        draft,
+        review,
+        answer.faults,
+        answer.status,
+        answer.said,
+        note=note,
+        choices=choices,
+        later=form.later,
     )
 
 
@@ -354,7 +368,7 @@ async def _confirmation(
     later: Later = NOW,
 ) -> Response:
     assert review.quote is not None
-    held = await find_held(session, later)
+    held = await find_held(session, later.schedule_id)
     return session.page(
         "confirm.html.jinja",
         status,

@@ -12,8 +12,19 @@ from starlette.routing import Route
 from tumira.core.errors import FieldError
 from tumira.core.ids import SCHEDULE, UPLOAD, ScheduleId, write_id
 from tumira.core.translation import _, mark
+from tumira.dashboard.approving import DeclineForm
 from tumira.dashboard.pages import compose
-from tumira.dashboard.send_later import NO_SCHEDULE, SCHEDULED, Later, LaterForm, describe_later, path_of
+from tumira.dashboard.pages.results import UPLOADS
+from tumira.dashboard.pages.upload import KEPT
+from tumira.dashboard.send_later import (
+    NO_SCHEDULE,
+    SCHEDULED,
+    TOO_LATE,
+    Later,
+    LaterForm,
+    describe_later,
+    path_of,
+)
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.form_body import read_fields
 from tumira.html.forms import Choice, Faults, Form, read_path_id
@@ -23,6 +34,7 @@ from tumira.pricing.phone_numbers import CHANNEL
 from tumira.pricing.quote import Quote, ValidRequest, quote
 from tumira.pricing.store import get_tariff
 from tumira.schedules import manage, store
+from tumira.schedules.hold_price import WAITING_MAX
 from tumira.schedules.store import Schedule, ScheduleState
 from tumira.schedules.times import ZONES, name_zone, write_start
 from tumira.sending.compose import Draft
@@ -48,9 +60,9 @@ DONE: Final = {
     "time": mark("The time is changed."),
     "cancelled": mark("Cancelled. The money is back in your balance."),
     "approved": mark("Approved. It is sent at its time."),
+    "declined": mark("Declined. Nothing is sent, and the money is back in the balance."),
     "zone": mark("Time zone saved."),
 }
-TOO_LATE: Final = mark("This send has begun or was cancelled, so nothing was changed.")
 
 
 class ZoneForm(Form):
@@ -79,9 +91,11 @@ def routes(services: Services) -> Sequence[Route]:
         private(services, SCHEDULED + "/time-zone", change_zone, "POST"),
         private(services, SCHEDULED + "/{id}", show),
         private(services, SCHEDULED + "/{id}/edit", edit),
+        private(services, SCHEDULED + "/{id}/edit", edit_file, "POST"),
         private(services, SCHEDULED + "/{id}/time", change_time, "POST"),
         private(services, SCHEDULED + "/{id}/cancel", cancel, "POST"),
         private(services, SCHEDULED + "/{id}/approve", approve, "POST"),
+        private(services, SCHEDULED + "/{id}/decline", decline, "POST"),
     ]
 
 
@@ -92,7 +106,7 @@ async def show_list(session: CustomerSession) -> Response:
 async def _list(session: CustomerSession, faults: Faults, status: int = 200) -> Response:
     async with session.database.connection() as connection:
         waiting = await list_lines(
-            connection, await store.list_waiting(connection, session.account_id, manage.WAITING_MAX)
+            connection, await store.list_waiting(connection, session.account_id, WAITING_MAX)
         )
         ended = await list_lines(
             connection, await store.list_ended(connection, session.account_id, ENDED_SHOWN)
@@ -200,6 +214,20 @@ async def edit(session: CustomerSession) -> Response:
     return await compose.show_draft(session, draft, later=Later.of(schedule.start_at, schedule.id))
 
 
+async def edit_file(session: CustomerSession) -> Response:
+    """Show a scheduled file in the form in which it was uploaded."""
+    await read_fields(session.request)
+    schedule_id = _id(session)
+    async with session.database.connection() as connection:
+        schedule = await _find(connection, session)
+    if not schedule.is_waiting or schedule.upload_id is None:
+        return await _page(session, {"": _(TOO_LATE)}, 409)
+    kept_id = await manage.edit_file(session.database, session.account_id, schedule_id)
+    if kept_id is None:
+        return redirect(f"{UPLOADS}?schedule={write_id(SCHEDULE, schedule_id)}")
+    return redirect(f"{UPLOADS}?file={write_id(KEPT, kept_id)}")
+
+
 async def change_time(session: CustomerSession) -> Response:
     form = await LaterForm.read(session.request)
     schedule_id = _id(session)
@@ -226,6 +254,18 @@ async def approve(session: CustomerSession) -> Response:
     schedule_id = _id(session)
     is_changed = await manage.approve(session.database, session.account_id, schedule_id, session.actor)
     return await _changed(session, schedule_id, "approved", is_changed=is_changed)
+
+
+async def decline(session: CustomerSession) -> Response:
+    """End a send that another person asked for, and say why."""
+    form = await DeclineForm.read(session.request)
+    if form.faults:
+        return await _page(session, form.faults, 422)
+    schedule_id = _id(session)
+    is_changed = await manage.decline(
+        session.database, session.account_id, schedule_id, form.note.data, session.actor
+    )
+    return await _changed(session, schedule_id, "declined", is_changed=is_changed)
 
 
 async def _changed(

@@ -19,7 +19,15 @@ from tumira.dashboard.drafts import examine_pattern, find_content
 from tumira.dashboard.pages import results
 from tumira.dashboard.pages.results import UPLOADS, upload_path
 from tumira.dashboard.refusal_words import say_refusal
-from tumira.dashboard.send_later import NOW, Later, LaterForm, describe_later, path_of
+from tumira.dashboard.send_later import (
+    NOW,
+    TOO_LATE,
+    Later,
+    LaterForm,
+    describe_later,
+    find_changed,
+    path_of,
+)
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.delivery.manage_carriers import list_senders
 from tumira.html.forms import TextField, read_path_id
@@ -28,7 +36,8 @@ from tumira.html.redirect import redirect
 from tumira.pricing.store import get_tariff
 from tumira.schedules import manage
 from tumira.schedules import store as schedules
-from tumira.schedules.manage import Scheduled
+from tumira.schedules.manage import NotWaiting, Scheduled
+from tumira.schedules.times import write_start
 from tumira.uploads import checks as file_checks
 from tumira.uploads import chunks as upload_chunks
 from tumira.uploads import kept_files, send
@@ -124,7 +133,9 @@ async def _verdict(session: CustomerSession, upload: Upload) -> Response:
         next_start = await upload_chunks.find_next_good(connection, upload.id, start + PAGE)
         tariff = await get_tariff(connection)
         kept = await kept_files.find(connection, session.account_id)
-    shortfall = max(offer.total_cost - session.customer.balance, Decimal(0))
+    changed = await find_changed(session, upload.replaces)
+    held = Decimal(0) if changed is None else changed.held
+    shortfall = max(offer.total_cost - session.customer.balance - held, Decimal(0))
     correct_path = _correct_path(kept, upload.id)
     return session.page(
         "upload_checked.html.jinja",
@@ -132,6 +143,7 @@ async def _verdict(session: CustomerSession, upload: Upload) -> Response:
         here_path=upload_path(upload.id),
         offer=offer,
         country_names=tariff.names,
+        changes=changed and write_start(changed.start_at),
         shortfall=shortfall,
         correct_path=correct_path,
         review_path=correct_path if await _is_refused(session, upload, counts) else None,
@@ -177,15 +189,27 @@ async def _confirmation(
         refused = await results.list_refused(connection, upload)
         tariff = await get_tariff(connection)
     faults = faults or {}
+    changed = await find_changed(session, upload.replaces)
     if offer.unreachable:
         faults = {"": _(_UNREACHABLE)}
-    balance_after = session.customer.balance - offer.total_cost
+    is_late = upload.replaces is not None and (changed is None or not changed.is_waiting)
+    if is_late:
+        faults = {"": _(TOO_LATE)}
+    held = Decimal(0) if changed is None else changed.held
+    start_at = upload.start_at or (None if changed is None else changed.start_at)
+    if later == NOW and start_at is not None:
+        later = Later.of(start_at)
+    balance_after = session.customer.balance + held - offer.total_cost
     return session.page(
         "upload_confirm.html.jinja",
         status,
         upload=upload,
         here_path=upload_path(upload.id),
         faults=faults,
+        changes=changed and write_start(changed.start_at),
+        # Whether its time was chosen before, so that it is not sent now by mistake.
+        is_planned=start_at is not None and upload.state == CHECKED,
+        can_send=bool(offer.count) and not offer.unreachable and not is_late,
         offer=offer,
         agreed=money.write(offer.total_cost),
         country_names=tariff.names,
@@ -202,6 +226,9 @@ async def confirm(session: CustomerSession) -> Response:
     """Have a file sent, or the rest of it, if it costs what was shown."""
     upload = await _find(session)
     agreed = _read_amount((await FileConfirmForm.read(session.request)).agreed.data)
+    if upload.replaces is not None:
+        # It changes a scheduled send, and is not sent beside it.
+        return redirect(f"{upload_path(upload.id)}/send")
     # The rest of a file that was stopped was agreed to before.
     if upload.state == CHECKED:
         async with session.database.connection() as connection:
@@ -233,7 +260,7 @@ async def schedule(session: CustomerSession) -> Response:
 async def _answer(
     session: CustomerSession,
     upload: Upload,
-    decided: Begun | Scheduled | Changed | NoLongerAllowed | Refusal | None,
+    decided: Begun | Scheduled | NotWaiting | Changed | NoLongerAllowed | Refusal | None,
     later: Later = NOW,
 ) -> Response:
     match decided:
@@ -243,6 +270,8 @@ async def _answer(
             return redirect(upload_path(upload.id))
         case Scheduled():
             return redirect(f"{path_of(decided.id)}?done=scheduled")
+        case NotWaiting():
+            return await _confirmation(session, upload, {"": _(TOO_LATE)}, 409, later)
         case Changed():
             return await _confirmation(session, await _find(session), {"": _(_CHANGED)}, 409, later)
         case NoLongerAllowed():

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from tumira.content.review import REVIEW_NOTE_MAX
 from tumira.core.errors import ValidationFailed
-from tumira.core.ids import new_id, read_id, write_id
+from tumira.core.ids import SCHEDULE, ScheduleId, new_id, read_id, write_id
 from tumira.core.translation import _, mark
 from tumira.dashboard.check_upload import start_check
 from tumira.dashboard.downloads import Row, download_list
@@ -19,6 +19,7 @@ from tumira.dashboard.pages.compose import UPLOAD_REVIEW
 from tumira.dashboard.pages.contacts.choose import find_message, list_choices
 from tumira.dashboard.pages.results import UPLOADS
 from tumira.dashboard.pages.upload import BYTE_ORDER_MARK, KEPT, STATES
+from tumira.dashboard.send_later import NO_SCHEDULE, find_changed
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.form_body import FILE_BYTES_MAX, File, read_upload
 from tumira.html.forms import Faults, Form, FormRefused, TextField, at_most
@@ -58,6 +59,8 @@ class UploadForm(Form):
     reference = TextField(at_most(REFERENCE_MAX))
     kept = TextField()
     sheet = TextField(clean=str)
+    # The scheduled send that it changes.
+    schedule = TextField()
     note = TextField(cut=REVIEW_NOTE_MAX)
     # A saved text to insert.
     text = TextField()
@@ -87,11 +90,25 @@ async def show_form(session: CustomerSession) -> Response:
                 "country": kept.country,
                 "reference": kept.reference,
                 "sheet": kept.sheet,
+                "schedule": "" if kept.replaces is None else write_id(SCHEDULE, kept.replaces),
             }
             return await _form(session, filled, {}, kept=kept)
         return await _form(session, await _empty(session), {"file": _(_FILE_GONE)}, 404)
+    asked = session.request.query_params.get("schedule")
+    if asked is not None:
+        return await _form(session, await _scheduled(session, asked), {"file": _(_FILE_GONE)})
     message = await find_message(session, session.request.query_params.get("text", ""))
     return await _form(session, {**await _empty(session), "message": message or ""}, {})
+
+
+async def _scheduled(session: CustomerSession, written_id: str) -> Mapping[str, str]:
+    """Return what was typed for a scheduled file that is to be changed, whose content is gone."""
+    empty = await _empty(session)
+    schedule_id = read_id(SCHEDULE, written_id)
+    found = await find_changed(session, None if schedule_id is None else ScheduleId(schedule_id))
+    if found is None or not found.is_waiting:
+        raise HTTPException(404, _(NO_SCHEDULE))
+    return {**empty, "message": found.message, "reference": found.reference or "", "schedule": written_id}
 
 
 async def insert_text(session: CustomerSession) -> Response:
@@ -112,7 +129,7 @@ async def begin_again(_session: CustomerSession) -> Response:
 
 
 async def _empty(session: CustomerSession) -> Mapping[str, str]:
-    return {"message": "", "country": await _home(session), "reference": "", "sheet": ""}
+    return {"message": "", "country": await _home(session), "reference": "", "sheet": "", "schedule": ""}
 
 
 async def _home(session: CustomerSession) -> str:
@@ -217,7 +234,16 @@ async def _find_kept(session: CustomerSession) -> KeptFile | None:
 def _wanted(kept: KeptFile, data: bytes) -> Wanted:
     # Which sheet it is, is part of what the file is called.
     name = f"{kept.file_name}, {kept.sheet}" if kept.sheet in kept.sheets else kept.file_name
-    return Wanted(name, data, kept.message, kept.country or None, kept.reference or None, kept.sheet or None)
+    return Wanted(
+        name,
+        data,
+        kept.message,
+        kept.country or None,
+        kept.reference or None,
+        kept.sheet or None,
+        start_at=kept.start_at,
+        replaces=kept.replaces,
+    )
 
 
 async def _read(session: CustomerSession) -> tuple[UploadForm, File]:
@@ -250,6 +276,7 @@ async def _keep(session: CustomerSession, form: UploadForm, file: File) -> tuple
     file_id = new_id(time.time_ns() // 1_000_000) if is_new else read_id(KEPT, form.kept.data)
     if file_id is None:
         return None, b""
+    schedule_id = read_id(SCHEDULE, form.schedule.data)
     kept = KeptFile(
         id=file_id,
         file_name=file.name or "file.csv",
@@ -258,6 +285,7 @@ async def _keep(session: CustomerSession, form: UploadForm, file: File) -> tuple
         reference=form.reference.data,
         upload_id=None,
         sheet=form.sheet.data,
+        replaces=None if schedule_id is None else ScheduleId(schedule_id),
     )
     async with session.database.transaction() as connection:
         if is_new:

@@ -24,6 +24,7 @@ from tumira.operations.erasure.store import LOWEST
 from tumira.postgres.connection import Connection
 from tumira.pricing.phone_numbers import Subject
 from tumira.replies import store as replies
+from tumira.schedules import files as scheduled_files
 from tumira.schedules import store as schedules
 from tumira.sending import code_stops, lifecycle
 from tumira.uploads import kept_files
@@ -130,6 +131,7 @@ def _has_ended(message: LockedMessage, now: datetime) -> bool:
 async def _files(connection: Connection, walk: Walk) -> StepResult:
     # A number can be written in them in many ways, and their owners can choose them again.
     await kept_files.delete_before(connection, walk.erasure.at)
+    await scheduled_files.delete_before(connection, walk.erasure.at)
     await approvals.erase_number(connection, walk.subject.national, walk.erasure.at)
     after_upload, after_number = walk.erasure.place or (str(LOWEST), "-1")
     chunks = await store.list_chunks(

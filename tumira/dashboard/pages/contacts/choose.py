@@ -3,6 +3,7 @@
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -10,7 +11,7 @@ from tumira.contacts import list_file, store, text_store
 from tumira.contacts.list_file import Part, Selection
 from tumira.contacts.store import ContactList
 from tumira.contacts.text_store import SavedText
-from tumira.core.ids import CONTACT_LIST, SAVED_TEXT, ContactListId, SavedTextId, new_id, read_id
+from tumira.core.ids import CONTACT_LIST, SAVED_TEXT, ContactListId, SavedTextId, ScheduleId, new_id, read_id
 from tumira.core.translation import _
 from tumira.dashboard.session import CustomerSession
 from tumira.html.forms import FormRefused
@@ -67,8 +68,17 @@ async def find_message(session: CustomerSession, written_id: str) -> str | None:
     return None if saved is None else saved.message
 
 
-async def keep_file(session: CustomerSession, draft: Draft, choices: ContactChoices) -> tuple[UUID, Wanted]:
-    """Write and keep the file in which a draft is sent to lists and to numbers beside them; or refuse it."""
+async def keep_file(
+    session: CustomerSession,
+    draft: Draft,
+    choices: ContactChoices,
+    start_at: datetime | None,
+    replaces: ScheduleId | None,
+) -> tuple[UUID, Wanted]:
+    """Write and keep the file in which a draft is sent to lists and to numbers beside them; or refuse it.
+
+    It shall be sent at `start_at`, in place of the scheduled send that it replaces.
+    """
     selection = choices.selection
     async with session.database.connection() as connection:
         tariff = await get_tariff(connection)
@@ -93,10 +103,21 @@ async def keep_file(session: CustomerSession, draft: Draft, choices: ContactChoi
         country=home or "",
         reference=draft.reference,
         upload_id=None,
+        start_at=start_at,
+        replaces=replaces,
     )
     async with session.database.transaction() as connection:
         await kept_files.keep(connection, session.account_id, kept, data)
-    return kept.id, Wanted(kept.file_name, data, draft.message, home, draft.reference or None)
+    wanted = Wanted(
+        kept.file_name,
+        data,
+        draft.message,
+        home,
+        draft.reference or None,
+        start_at=start_at,
+        replaces=replaces,
+    )
+    return kept.id, wanted
 
 
 def _choose_part(selection: Selection, place: int) -> Part | None:

@@ -14,14 +14,14 @@ from tumira.approvals.store import Approval, ApprovalState
 from tumira.core import money
 from tumira.core.errors import FieldError, Refusal, ServiceUnavailable, ValidationFailed
 from tumira.core.translation import _, mark
-from tumira.dashboard.approving import APPROVAL, APPROVALS, approval_path, send_approved
+from tumira.dashboard.approving import APPROVAL, APPROVALS, DeclineForm, approval_path, send_approved
 from tumira.dashboard.drafts import review_draft
 from tumira.dashboard.pages.settings import fault_of_password
 from tumira.dashboard.refusal_words import say_refusal
 from tumira.dashboard.send_later import path_of
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.form_body import read_fields
-from tumira.html.forms import Amount, Faults, Form, NoteField, Secret, TextField, read_path_id
+from tumira.html.forms import Amount, Faults, Form, Secret, TextField, read_path_id
 from tumira.html.guards import or_404
 from tumira.html.redirect import redirect
 from tumira.identity.person_rules import PASSWORD_MAX
@@ -63,10 +63,6 @@ DONE: Final = {
 
 class ApproveForm(Form):
     terms = TextField()
-
-
-class DeclineForm(Form):
-    note = NoteField()
 
 
 class RuleForm(Form):
