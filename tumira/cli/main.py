@@ -11,10 +11,10 @@ from tumira import VERSION
 # By the file that holds each. A file is read when one of its commands is called or listed, so that counting
 # segments does not wait for the code of the web server: it is half of what a short command would take.
 COMMANDS: Final[Mapping[str, str]] = {
-    "serve": "serve",
-    "web": "web",
-    "worker": "worker",
-    "simulator": "simulator",
+    "serve": "processes.serve",
+    "web": "processes.web",
+    "worker": "processes.worker",
+    "simulator": "processes.simulator",
     "migrate": "migrate",
     "account": "accounts",
     "key": "accounts",
@@ -46,7 +46,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "segments": "texts",
     "screen": "texts",
     "demo": "tools",
-    "mcp": "mcp",
+    "mcp": "processes.mcp",
 }
 
 

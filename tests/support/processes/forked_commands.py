@@ -175,8 +175,10 @@ def _serve(place: str) -> None:
 
 
 def _modules() -> Sequence[str]:
-    files = (ROOT / "tumira" / "cli").glob("*.py")
-    return ["tumira.cli", *sorted(f"tumira.cli.{file.stem}" for file in files if file.stem != "__init__")]
+    files = (ROOT / "tumira" / "cli").rglob("*.py")
+    return sorted(
+        ".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files if file.stem != "__init__"
+    )
 
 
 def _wait_for_command(line: socket.socket) -> None:

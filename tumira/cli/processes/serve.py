@@ -9,7 +9,7 @@ import click
 
 from tumira import VERSION
 from tumira import serve as node_processes
-from tumira.cli.nodes import (
+from tumira.cli.processes.nodes import (
     check_keys,
     node_command,
     until_stopped,

@@ -5,7 +5,7 @@ from functools import partial
 import click
 import uvloop
 
-from tumira.cli.nodes import (
+from tumira.cli.processes.nodes import (
     check_keys,
     node_command,
     quiet_option,

@@ -6,7 +6,7 @@ from functools import partial
 import click
 import uvloop
 
-from tumira.cli.nodes import (
+from tumira.cli.processes.nodes import (
     node_command,
     quiet_option,
     say_started,

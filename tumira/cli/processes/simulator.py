@@ -6,7 +6,7 @@ from functools import partial
 import click
 import uvloop
 
-from tumira.cli.nodes import node_command, quiet_option, say_started, until_stopped
+from tumira.cli.processes.nodes import node_command, quiet_option, say_started, until_stopped
 from tumira.cli.output import load_settings
 from tumira.core.settings import PORT_MAX, SIMULATOR_PORT, Settings
 from tumira.core.shutdown import Stopping

@@ -1,0 +1,1 @@
+"""The commands that start Tumira's processes, and what those share."""
