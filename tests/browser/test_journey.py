@@ -103,10 +103,11 @@ def confirm(page: Page) -> None:
 
 def follow(page: Page, node: Service, recipient: str, *, javascript: bool) -> None:
     wait_for(lambda: texts_of(node, recipient) == [TEXT])
+    row = page.get_by_role("row").filter(has_text=recipient)
     if not javascript:
-        wait_for(lambda: bool(page.reload()) and "completed" in page.locator("main").inner_text())
-    expect(page.locator("main")).to_contain_text("completed", timeout=LATE_MS)
-    expect(page.get_by_role("row").filter(has_text=recipient)).to_contain_text("delivered")
+        wait_for(lambda: bool(page.reload()) and "delivered" in row.inner_text())
+    expect(row).to_contain_text("delivered", timeout=LATE_MS)
+    expect(page.locator("#progress .told .badge")).to_have_text("completed")
     page.get_by_role("link", name=recipient).click()
     expect(page.locator("main")).to_contain_text(re.compile("delivered", re.IGNORECASE))
     go_to(page, "Batches")

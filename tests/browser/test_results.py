@@ -112,7 +112,7 @@ def test_a_file_is_one_entry_with_one_result(node: Service, open_page: Opener, w
     hand.go_to("Upload")
     sheet = f"to,name\n{GOOD},Anna\n{UNKNOWN},Ben\n12,Cara"
     file: FilePayload = {"name": "parcels.csv", "mimeType": "text/csv", "buffer": sheet.encode()}
-    hand.choose_file("CSV file", file)
+    hand.choose_file("Spreadsheet or CSV file", file)
     hand.fill("Message", "Dear {name}, your parcel is at the desk.")
     hand.button("Check")
     expect(hand.main).to_contain_text("of 3 rows can be sent")

@@ -134,6 +134,11 @@ async def prepare(url: str, step: int) -> tuple[Caller, Sequence[Reported]]:
         # Elsewhere, so that nobody claims the alert instead of a message.
         owner = f"+2782123{step:04}"
         await connection.execute("UPDATE accounts SET phone = $2 WHERE id = $1", caller.id, owner)
+        await connection.execute(
+            "UPDATE people SET phone = $2 FROM members m WHERE people.id = m.person_id AND m.account_id = $1",
+            caller.id,
+            owner,
+        )
         await give_owner(engine.database, caller.id, EMAIL)
         return caller, await lose(World(engine, caller, carrier.id, {carrier.id: carrier.settings}))
 

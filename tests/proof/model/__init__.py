@@ -1,0 +1,1 @@
+"""Models of the engine and of the accept path, explored whole."""
