@@ -10,13 +10,13 @@ from msgspec import Struct
 
 from tests.proof.model import accept, delivery
 from tests.proof.model.accept import AcceptModel
-from tests.proof.model.delivery import DeliveryModel, Limits
+from tests.proof.model.delivery import LARGE, MIDDLE, SMALL, DeliveryModel
 from tests.proof.model.explore import Exploration, explore
 
 LIMITS = {
-    "small": (Limits(kills=1, cuts=0, resends=1, retries=0, receipts=1), 1),
-    "middle": (Limits(kills=1, cuts=1, resends=1, retries=1, receipts=2), 2),
-    "large": (Limits(kills=2, cuts=1, resends=2, retries=1, receipts=2), 3),
+    "small": (SMALL, 1),
+    "middle": (MIDDLE, 2),
+    "large": (LARGE, 3),
 }
 
 
@@ -38,7 +38,7 @@ def run(size: str) -> Iterator[ModelResult]:
     yield _result("delivery", "", explore(DeliveryModel(limits=limits)))
     yield _result("accept", "", explore(AcceptModel(crashes=crashes)))
     for twin in delivery.TWINS:
-        yield _result("delivery", twin, explore(DeliveryModel(twin, LIMITS["middle"][0])))
+        yield _result("delivery", twin, explore(DeliveryModel(twin)))
     for twin in accept.TWINS:
         yield _result("accept", twin, explore(AcceptModel(twin)))
 

@@ -35,7 +35,7 @@ class State(NamedTuple):
     log: tuple[str, ...] = ()
     durable: int = 0
     locked: bool = False
-    callers: tuple[Caller, Caller, Caller] = (Caller(), Caller(), Caller())
+    callers: tuple[Caller, ...] = (Caller(), Caller(), Caller())
     # The flush in progress: how much of the log it began with.
     flushing: int | None = None
     # The number of the flusher's connection.
@@ -47,6 +47,7 @@ class State(NamedTuple):
 class AcceptModel:
     """The accept path as it is, or with one of the faults in `TWINS`."""
 
+    # Each action, and the function of the product that does it; None for what the world does.
     functions: Final[Mapping[str, str | None]] = {
         "lock and read": "tumira.sending.lookups.lock_and_read",
         "commit": "tumira.sending.charge.Charges.write",
@@ -173,5 +174,5 @@ TWINS: Final[Sequence[str]] = (
 
 
 def _put(state: State, number: int, caller: Caller) -> State:
-    first, second, third = (caller if place == number else one for place, one in enumerate(state.callers))
-    return state._replace(callers=(first, second, third))
+    callers = tuple(caller if place == number else one for place, one in enumerate(state.callers))
+    return state._replace(callers=callers)

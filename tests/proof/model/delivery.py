@@ -46,7 +46,8 @@ class Worker(NamedTuple):
     listed: bool = True
     # fresh: it may submit. half: it may not any more. stale: others may declare it dead.
     beat: str = "fresh"
-    # none, unsure (the commit of its claim is unknown), held, submitted, or the answer: ok, busy, refused, lost.
+    # none, unsure (the commit of its claim is unknown), held, submitted, or the answer: ok, busy, refused,
+    # lost.
     memory: str = "none"
     # Submitted and not at the carrier yet.
     outbound: bool = False
@@ -77,17 +78,23 @@ class State(NamedTuple):
 
 
 class Limits(NamedTuple):
-    kills: int = 2
-    cuts: int = 1
-    resends: int = 2
-    retries: int = 1
-    # How often the carrier sends a receipt.
-    receipts: int = 2
+    kills: int
+    cuts: int
+    resends: int
+    retries: int
+    # How many receipts of the carrier may be on their way.
+    receipts: int
+
+
+SMALL: Final = Limits(kills=1, cuts=0, resends=1, retries=0, receipts=1)
+MIDDLE: Final = Limits(kills=1, cuts=1, resends=1, retries=1, receipts=2)
+LARGE: Final = Limits(kills=2, cuts=1, resends=2, retries=1, receipts=2)
 
 
 class DeliveryModel:
     """The engine as it is, or with one of the faults in `TWINS`."""
 
+    # Each action, and the function of the product that does it; None for what the world does.
     functions: Final[Mapping[str, str | None]] = {
         "lease": "tumira.delivery.store.binds.lease",
         "beat": "tumira.delivery.supervisor.Supervisor._renew_leases",
@@ -116,11 +123,11 @@ class DeliveryModel:
         "the worker starts": None,
     }
 
-    def __init__(self, twin: str = "", limits: Limits = Limits(), *, resend: bool = True) -> None:
+    def __init__(self, twin: str = "", limits: Limits = SMALL, *, in_doubt: str = "resend") -> None:
         assert not twin or twin in TWINS
         self._twin = twin
         self._limits = limits
-        self._resend = resend
+        self._resend = in_doubt == "resend"
 
     def start(self) -> State:
         return State(kills=self._limits.kills, cuts=self._limits.cuts)
@@ -178,10 +185,15 @@ class DeliveryModel:
     def _world(self, state: State, number: int, worker: Worker) -> Iterator[Step[State]]:
         if worker.listed and worker.beat != "stale":
             later = "half" if worker.beat == "fresh" else "stale"
-            yield Step("time passes", _set(state, number, worker, beat=later))
-        if worker.alive and state.kills:
+            # For a living worker this is a fault: it stopped, or could not reach the database.
+            yield Step("time passes", _set(state, number, worker, beat=later), is_fault=worker.alive)
+        if worker.alive and state.kills and state.workers[1 - number].alive:
             killed = worker._replace(alive=False, memory="none")
-            yield Step("the worker is killed", _put(state, number, killed)._replace(kills=state.kills - 1))
+            yield Step(
+                "the worker is killed",
+                _put(state, number, killed)._replace(kills=state.kills - 1),
+                is_fault=True,
+            )
         if not worker.alive and not worker.listed:
             yield Step("the worker starts", _put(state, number, Worker(beat="half")))
         if worker.outbound:
@@ -189,7 +201,9 @@ class DeliveryModel:
         if state.cuts and worker.alive and worker.memory == "submitted":
             # What is on its way may still arrive.
             cut = worker._replace(memory="lost")
-            yield Step("the connection breaks", _put(state, number, cut)._replace(cuts=state.cuts - 1))
+            yield Step(
+                "the connection breaks", _put(state, number, cut)._replace(cuts=state.cuts - 1), is_fault=True
+            )
 
     def _carrier(self, state: State, number: int, worker: Worker) -> Iterator[Step[State]]:
         """Take or refuse what arrived; the answer reaches the worker, or is lost with its connection."""
@@ -200,7 +214,9 @@ class DeliveryModel:
             if answer in {"ok", "lost"} and (answer == "ok" or not listens or state.cuts):
                 cuts = state.cuts - (listens and answer == "lost")
                 for end in ends:
-                    yield Step("the carrier takes it", heard._replace(taken=state.taken + 1, due=end, cuts=cuts))
+                    yield Step(
+                        "the carrier takes it", heard._replace(taken=state.taken + 1, due=end, cuts=cuts)
+                    )
             elif answer == "busy" and state.retries < self._limits.retries:
                 yield Step("the carrier is busy", heard)
             elif answer == "refused":
@@ -219,8 +235,8 @@ class DeliveryModel:
         if worker.listed and worker.beat == "fresh" and free and worker.memory == "none":
             yield Step("lease", state._replace(lease=number))
         other = 1 - number
-        late = {"stale", "half"} if self._twin == "declares dead too early" else {"stale"}
-        if state.workers[other].listed and state.workers[other].beat in late:
+        is_late = state.workers[other].beat == "stale" or self._twin == "declares dead too early"
+        if state.workers[other].listed and is_late:
             yield self._step("declare dead", state, self._declare_dead(state, other))
 
     def _declare_dead(self, state: State, dead: int) -> State:
@@ -237,14 +253,21 @@ class DeliveryModel:
 
     def _claims(self, state: State, number: int, worker: Worker) -> Iterator[Step[State]]:
         mine = state.place == "in_flight" and state.owner == number
-        if state.place == "queue" and state.lease == number and worker.memory == "none" and worker.beat == "fresh":
+        if (
+            state.place == "queue"
+            and state.lease == number
+            and worker.memory == "none"
+            and worker.beat == "fresh"
+        ):
             claimed = state._replace(place="in_flight", owner=number, status="sending")
             yield self._step("claim", state, _set(claimed, number, worker, memory="held"))
             for unknown in (claimed, state):
                 after = _set(unknown, number, worker, memory="unsure")
                 yield self._step("claim, commit unknown", state, after)
         if worker.memory == "unsure":
-            yield Step("make sure of the claim", _set(state, number, worker, memory="held" if mine else "none"))
+            yield Step(
+                "make sure of the claim", _set(state, number, worker, memory="held" if mine else "none")
+            )
         if mine and worker.memory == "none" and self._twin != "forgets lost claims":
             after = state._replace(place="doubts", owner=NOBODY, doubted=True)
             yield Step("find a lost claim", after)
@@ -293,7 +316,9 @@ class DeliveryModel:
     def _maintenance(self, state: State) -> Iterator[Step[State]]:
         if state.place == "retries":
             yield Step("retry", state._replace(place="queue"))
-        if state.place == "doubts" and (not state.kept or self._twin == "resends without looking for receipts"):
+        if state.place == "doubts" and (
+            not state.kept or self._twin == "resends without looking for receipts"
+        ):
             if self._resend and state.resends < self._limits.resends:
                 again = state._replace(place="queue", status="queued", resends=state.resends + 1)
                 yield self._step("end the doubt", state, again, HEARD if state.kept else None)

@@ -12,17 +12,18 @@ S = TypeVar("S", bound=Hashable)
 
 
 class Step(Struct, Generic[S], frozen=True, gc=False):
-    """One action, and the state after it; `breaks` names the promise that the action itself breaks."""
+    """One action, and the state after it.
+
+    `breaks` names the promise that the action itself breaks. No message may need a fault to come to its end.
+    """
 
     action: str
     after: S
     breaks: str | None = None
+    is_fault: bool = False
 
 
 class Model(Protocol[S]):
-    # Each action, and the function of the product that does it; None for what the world does.
-    functions: Mapping[str, str | None]
-
     def start(self) -> S: ...
 
     def steps(self, state: S) -> Iterable[Step[S]]: ...
@@ -55,7 +56,7 @@ def explore(model: Model[S]) -> Exploration:
     start = model.same(model.start())
     numbers = {start: 0}
     parents: list[tuple[int, str]] = [(0, "")]
-    # For each state, the states that lead to it.
+    # For each state, the states that lead to it without a fault.
     sources: list[list[int]] = [[]]
     done: list[int] = []
     actions: dict[str, int] = {}
@@ -90,7 +91,8 @@ def explore(model: Model[S]) -> Exploration:
                 waiting.append(after)
                 if known > STATES_MAX:
                     raise OverflowError(f"more than {STATES_MAX} states")
-            sources[known].append(number)
+            if not step.is_fault:
+                sources[known].append(number)
     stuck = _find_stuck(sources, done)
     if stuck is None:
         return result(None, 0)
