@@ -9,6 +9,7 @@ import click
 
 from tumira import VERSION
 from tumira import serve as node_processes
+from tumira.cli.output import load_settings, show, tell, wants_json
 from tumira.cli.processes.nodes import (
     check_keys,
     node_command,
@@ -16,7 +17,6 @@ from tumira.cli.processes.nodes import (
     warn_of_private_webhooks,
     warn_of_public_simulator,
 )
-from tumira.cli.output import load_settings, show, tell, wants_json
 from tumira.cli.tools import own_command
 from tumira.core.errors import OperatorError, TemporaryOperatorError
 from tumira.core.settings import Settings

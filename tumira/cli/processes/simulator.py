@@ -6,8 +6,8 @@ from functools import partial
 import click
 import uvloop
 
-from tumira.cli.processes.nodes import node_command, quiet_option, say_started, until_stopped
 from tumira.cli.output import load_settings
+from tumira.cli.processes.nodes import node_command, quiet_option, say_started, until_stopped
 from tumira.core.settings import PORT_MAX, SIMULATOR_PORT, Settings
 from tumira.core.shutdown import Stopping
 from tumira.runtime import configure_logging

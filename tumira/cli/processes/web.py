@@ -5,6 +5,7 @@ from functools import partial
 import click
 import uvloop
 
+from tumira.cli.output import load_settings, tell
 from tumira.cli.processes.nodes import (
     check_keys,
     node_command,
@@ -13,7 +14,6 @@ from tumira.cli.processes.nodes import (
     until_stopped,
     warn_of_public_simulator,
 )
-from tumira.cli.output import load_settings, tell
 from tumira.runtime import configure_logging, open_database, wait_until_prepared
 from tumira.server import listen
 from tumira.web import run_web

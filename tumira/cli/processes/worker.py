@@ -6,6 +6,7 @@ from functools import partial
 import click
 import uvloop
 
+from tumira.cli.output import load_settings, tell
 from tumira.cli.processes.nodes import (
     node_command,
     quiet_option,
@@ -13,7 +14,6 @@ from tumira.cli.processes.nodes import (
     until_stopped,
     warn_of_private_webhooks,
 )
-from tumira.cli.output import load_settings, tell
 from tumira.core.settings import Settings
 from tumira.core.shutdown import Stopping
 from tumira.delivery.supervisor import CarrierTerms
