@@ -12,10 +12,10 @@ from tests.proof.model.explore import Step
 KEYS: Final = ("a", "a", "b")
 BALANCE: Final = 1
 
-DURABLE: Final = "A message whose caller got a 202 is stored for good"
+DURABLE: Final = "A message whose caller got a 202 is stored permanently"
 ONE_BILL: Final = "One Idempotency-Key is billed once"
 COVERED: Final = "No balance is below zero"
-BILLED: Final = "Nothing is handed over that is not stored and billed"
+BILLED: Final = "Nothing is submitted that is not stored and billed"
 
 
 class Caller(NamedTuple):

@@ -27,7 +27,7 @@ _ONWARD: Final[Mapping[str, frozenset[str]]] = {
     "expired": frozenset(),
 }
 
-ONE_HAND_OVER: Final = "A message is handed over once for each claim, and again only after a recorded resend"
+ONE_HAND_OVER: Final = "A message is submitted once for each claim, and again only after a recorded resend"
 CLAIM_FIRST: Final = "A worker submits nothing that waits elsewhere or that another has claimed"
 REFUND_ONCE: Final = "A message is refunded once, exactly if it did not arrive"
 NOT_TAKEN: Final = "A message that a carrier took is neither failed nor expired"

@@ -1,4 +1,4 @@
-"""Visits every state of a model, and finds the shortest way to one that breaks a promise."""
+"""Visits every state of a model, and finds the shortest way to a broken promise."""
 
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
