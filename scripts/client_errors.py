@@ -19,7 +19,7 @@ def client_errors() -> Mapping[str, str]:
     }
 
 
-def _name(refusal: type[Refusal], suffix: str = "Error") -> str:
+def class_name(refusal: type[Refusal], suffix: str = "Error") -> str:
     """Write `RATE_LIMITED` as `RateLimitedError`."""
     return refusal.code.title().replace("_", "").removesuffix(suffix) + suffix
 
@@ -30,10 +30,10 @@ def _when(refusal: type[Refusal]) -> str:
 
 def _python() -> str:
     classes = "\n".join(
-        f'class {_name(one)}(ApiError):\n    """The service answered `{one.code}`, {one.status}."""\n\n'
+        f'class {class_name(one)}(ApiError):\n    """The service answered `{one.code}`, {one.status}."""\n\n'
         for one in all_refusals()
     )
-    entries = "".join(f'    "{one.code}": {_name(one)},\n' for one in all_refusals())
+    entries = "".join(f'    "{one.code}": {class_name(one)},\n' for one in all_refusals())
     return (
         f'"""An error class for each code. {_FROM}."""\n\n'
         "from collections.abc import Mapping\nfrom typing import Final\n\n"
@@ -44,9 +44,10 @@ def _python() -> str:
 
 def _javascript() -> str:
     classes = "".join(
-        f"/** {_when(one)} */\nexport class {_name(one)} extends ApiError {{}}\n\n" for one in all_refusals()
+        f"/** {_when(one)} */\nexport class {class_name(one)} extends ApiError {{}}\n\n"
+        for one in all_refusals()
     )
-    entries = "".join(f"  {one.code}: {_name(one)},\n" for one in all_refusals())
+    entries = "".join(f"  {one.code}: {class_name(one)},\n" for one in all_refusals())
     return (
         f'// An error class for each code. {_FROM}.\n\nimport {{ ApiError }} from "./errors.js";\n\n'
         f"{classes}export const BY_CODE = {{\n{entries}}};\n"
@@ -55,7 +56,8 @@ def _javascript() -> str:
 
 def _typescript() -> str:
     classes = "".join(
-        f"/** {_when(one)} */\nexport class {_name(one)} extends ApiError {{}}\n" for one in all_refusals()
+        f"/** {_when(one)} */\nexport class {class_name(one)} extends ApiError {{}}\n"
+        for one in all_refusals()
     )
     return (
         f'// {_FROM}.\n\nimport {{ ApiError }} from "./index.js";\n\n{classes}'
@@ -65,11 +67,11 @@ def _typescript() -> str:
 
 def _php() -> str:
     classes = "".join(
-        f"/** {_when(one)} */\nclass {_name(one, 'Exception')} extends ApiException\n{{\n}}\n\n"
+        f"/** {_when(one)} */\nclass {class_name(one, 'Exception')} extends ApiException\n{{\n}}\n\n"
         for one in all_refusals()
     )
     entries = "".join(
-        f"        '{one.code}' => {_name(one, 'Exception')}::class,\n" for one in all_refusals()
+        f"        '{one.code}' => {class_name(one, 'Exception')}::class,\n" for one in all_refusals()
     )
     return (
         f"<?php\n\n// An exception for each code. {_FROM}.\n\n"

@@ -10,6 +10,7 @@ import click
 from scripts.client_errors import client_errors
 from scripts.metrics_list import metrics_page
 from scripts.postman import collection
+from scripts.recipes import recipes_page
 from tumira.api.docs.errors import ADVICE, FIELD_CODES, RECIPIENT_CODES
 from tumira.api.docs.examples import example_refusal
 from tumira.api.docs.openapi import document
@@ -48,6 +49,7 @@ def generated() -> Mapping[str, str]:
         "docs/errors.md": errors_page(),
         "docs/metrics.md": metrics_page(),
         "docs/postman.json": collection(),
+        "docs/recipes.md": recipes_page(),
         "docs/permissions.md": permissions_page(),
         **client_errors(),
     }
