@@ -1,6 +1,7 @@
 """Packages of npm for tests, fetched once into `.tools`; a test that cannot have them is skipped."""
 
 import fcntl
+import json
 import re
 import shutil
 import subprocess
@@ -78,9 +79,9 @@ def _install(npm: str, folder: Path, wanted: str) -> str:
 
 
 def main() -> None:
-    """Fetch all packages that tests use, so that no test has to wait for them."""
+    """Fetch all packages that tests use, but the large ones of long tests, so that no test waits."""
     for named in sorted(Path(__file__).parent.rglob("package.json")):
-        if "node_modules" not in named.parts:
+        if "node_modules" not in named.parts and not json.loads(named.read_text()).get("long"):
             _find(named.parent)
 
 

@@ -10,6 +10,8 @@ final class Retry
     public const RECIPIENTS_MAX = 1000;
     private const FIRST_WAIT = 0.5;
     private const LONGEST_WAIT = 8.0;
+    // PHP has a constant for it, which is deprecated since 8.5.
+    private const HTTP_DATE = 'D, d M Y H:i:s \G\M\T';
 
     /** Seconds: `timeout` for one try, `giveUpAfter` for all of them. */
     public function __construct(
@@ -54,7 +56,7 @@ final class Retry
         if (preg_match('/^\s*[0-9]{1,9}\s*$/', $value)) {
             return (float) trim($value);
         }
-        $moment = \DateTimeImmutable::createFromFormat(\DATE_RFC7231, trim($value), new \DateTimeZone('UTC'));
+        $moment = \DateTimeImmutable::createFromFormat(self::HTTP_DATE, trim($value), new \DateTimeZone('UTC'));
         return $moment === false ? null : max(0.0, $moment->getTimestamp() - $now);
     }
 
