@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs foreign programs that tests use: Node.js (segment counters, an SMSC, a chain, axe, a client), PHP,
 # Composer and Laravel (a webhook receiver, a client), Chromium (pages), poppler-utils and a font (PDF), iproute2 (networks
-# of nodes), promtool (alerts), HAProxy and nginx (draining). `peers.sh long` installs those of the long suite too.
+# of nodes), promtool (alerts), HAProxy and nginx (draining). `peers.sh long` installs those of the long suite too:
+# Composer, Laravel, WordPress and MariaDB (the clients for PHP).
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/system.sh
@@ -91,4 +92,25 @@ laravel='php-illuminate-notifications php-illuminate-config php-illuminate-event
 if ! test -d /usr/share/php/Illuminate/Notifications; then
     # shellcheck disable=SC2086 # These are several words.
     install_packages $laravel || echo "Laravel is missing, so the test of its notification channel is skipped: install $laravel."
+fi
+
+# Extracted: installed, WordPress would bring a web server, and MariaDB would run.
+fetch_wordpress() {
+    folder=$(mktemp -d) || return 1
+    if (
+        cd "$folder" && chmod 755 . &&
+            # shellcheck disable=SC2046 # These are several words.
+            apt-get -qq download wordpress php-getid3 mariadb-server-core \
+                "$(php -r 'echo "php", PHP_MAJOR_VERSION, ".", PHP_MINOR_VERSION, "-mysql";')" \
+                $(apt-cache depends mariadb-server-core |
+                    awk '$1 == "Depends:" && $2 ~ /^lib(aio|uring|numa|pmem)/ { print $2 }') &&
+            for package in *.deb; do dpkg-deb -x "$package" . || exit 1; done && rm -- *.deb
+    ) >/dev/null 2>&1; then
+        mkdir -p .tools && rm -rf .tools/wordpress && mv "$folder" .tools/wordpress
+    fi
+    rm -rf "$folder"
+    test -d .tools/wordpress/usr/share/wordpress
+}
+if ! test -d .tools/wordpress/usr/share/wordpress && ! fetch_wordpress; then
+    echo "WordPress is missing, so tests of the plugin for WooCommerce are skipped: apt could not download wordpress and mariadb-server-core."
 fi
