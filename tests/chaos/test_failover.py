@@ -34,7 +34,8 @@ from tests.support.sending.batchers import (
     warm_up,
 )
 from tumira.core.errors import ServiceUnavailable
-from tumira.core.ids import AccountId, ScheduleId
+from tumira.core.ids import AccountId, ScheduleId, TopUpId, new_id
+from tumira.core.settings.payments import Payments, Paynow
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.operations.metrics_page import Scrape
 from tumira.postgres import nodes
@@ -45,6 +46,8 @@ from tumira.runtime import known_problems
 from tumira.schedules import manage
 from tumira.schedules.manage import Scheduled
 from tumira.sending.types import Admitted, Answered, Call, Decision, Refused
+from tumira.topups.providers.paynow_messages import Wallet
+from tumira.topups.start import start_paynow
 
 PATIENCE_S: Final = 40.0
 SENDERS: Final = 3
@@ -244,6 +247,44 @@ async def test_a_server_that_takes_no_writes_any_more_is_left(pair: Pair) -> Non
         async with batchers.database.connection() as connection:
             assert await connection.fetchval("SHOW port") == str(pair.primary.port)
     pair.rebuild()
+
+
+async def test_a_primary_that_was_replaced_without_being_stopped_is_left(pair: Pair) -> None:
+    async with batcher_on(pair) as (batchers, caller):
+        await until_accepted(batchers, send_call(caller))
+        # The old one goes on to take connections and writes, whose commits wait for a standby that left it.
+        pair.promote()
+        await until_accepted(batchers, send_call(caller))
+        async with batchers.database.connection() as connection:
+            assert await connection.fetchval("SHOW port") == str(pair.primary.port)
+        assert not pair.standby.execute("SELECT pg_is_in_recovery()")[0][0]
+        assert await broken_promises(batchers.database) == []
+    pair.rebuild()
+
+
+async def test_a_top_up_that_is_repeated_waits_for_the_standby_like_the_first(pair: Pair) -> None:
+    caller = await new_caller(pair.url, "0")
+    database, top_up_id = Database(pair.url), TopUpId(new_id(time.time_ns() // 1_000_000))
+    payments = Payments(paynow=Paynow("http://127.0.0.1:1", "1201", "key", None))
+
+    async def start() -> TopUpId:
+        return await start_paynow(
+            database, payments, caller.id, Wallet.ECOCASH, Decimal(5), "+263771200001", top_up_id=top_up_id
+        )
+
+    try:
+        with standby_away(pair):
+            first = asyncio.create_task(start())
+            await until_a_commit_waits(pair)
+            pair.primary.execute(SQL_CANCEL)
+            with pytest.raises(UnsureCommitError):
+                await first
+            again = asyncio.create_task(start())
+            await until_a_commit_waits(pair)
+            assert not again.done()
+        assert await again == top_up_id
+    finally:
+        await database.close()
 
 
 @pytest.mark.long

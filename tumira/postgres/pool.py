@@ -15,6 +15,7 @@ from tumira.postgres.clock import Clock
 from tumira.postgres.connect import (
     CONNECT_TIMEOUT_S,
     SESSION,
+    Address,
     Host,
     ServerConnection,
     SyncCommitWatcher,
@@ -23,6 +24,7 @@ from tumira.postgres.connect import (
     read_address,
 )
 from tumira.postgres.connection import Connection
+from tumira.postgres.nodes import lacks_standby
 from tumira.postgres.statement import Statement
 
 CONNECTIONS_MAX: Final = 10
@@ -225,7 +227,7 @@ class Database:
         _log.warning("another database server is used", before=str(before), now=str(host), closed=len(left))
 
     async def _keep_looking(self) -> None:
-        """Check whether our server still answers and takes writes; other connections may hang on it.
+        """Check whether our server still answers, takes writes and commits; other connections may hang on it.
 
         A server that does not is left only when another one can be used.
         """
@@ -237,6 +239,8 @@ class Database:
                     if wire is None or wire.is_closed():
                         wire = await self.connect(timeout_s=LOOK_TIMEOUT_S)
                     takes_writes = await SQL_READ_ONLY.value(wire) == "off"
+                    if takes_writes and await lacks_standby(wire):
+                        await self._leave_former_primary(wire)
                 except (*UNAVAILABLE, asyncpg.PostgresError):
                     takes_writes = False
                 if wire is not None and not takes_writes:
@@ -245,8 +249,25 @@ class Database:
             if wire is not None:
                 wire.terminate()
 
+    async def _leave_former_primary(self, wire: "asyncpg.Connection[asyncpg.Record]") -> None:
+        """Move to the server that was promoted in place of ours, if there is one.
+
+        A primary that nobody stopped goes on to take writes, which wait for a standby that follows another.
+        """
+        others = [host for host in self._address.hosts if host != self._host]
+        with suppress(UnreachedError):
+            other = await reach(Address(self.url, others, self._address.target), None, **_options())
+            try:
+                if await SQL_TIMELINE.value(other) > await SQL_TIMELINE.value(wire):
+                    self._move(other.host)
+            finally:
+                other.terminate()
+
 
 SQL_READ_ONLY: Final = Statement("SELECT current_setting('transaction_read_only')")
+
+# Each promotion begins a timeline; its number is the first eight digits of the names of its files.
+SQL_TIMELINE: Final = Statement("SELECT left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)")
 
 
 async def check(url: str) -> None:

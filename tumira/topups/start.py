@@ -24,6 +24,7 @@ from tumira.core.translation import _, ngettext
 from tumira.identity.store import logins
 from tumira.postgres import clock
 from tumira.postgres.connection import Connection
+from tumira.postgres.pinned_connection import write_nothing
 from tumira.postgres.pool import Database
 from tumira.pricing.phone_numbers import read_phone
 from tumira.pricing.store import get_tariff
@@ -121,6 +122,9 @@ async def _is_started(connection: Connection, account_id: AccountId, top_up_id: 
     found = await top_ups.find_any(connection, top_up_id)
     if found is not None and found.account_id != account_id:
         raise OperatorError(_("This payment could not be started. Open the page again."))
+    if found is not None:
+        # The first call may have got no answer because its commit waits for the standby; ours waits too.
+        await write_nothing(connection)
     return found is not None
 
 
