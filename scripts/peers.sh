@@ -2,7 +2,7 @@
 # Installs foreign programs that tests use: Node.js (segment counters, an SMSC, a chain, axe, a client), PHP,
 # Composer and Laravel (a webhook receiver, a client), Chromium (pages), poppler-utils and a font (PDF), iproute2 (networks
 # of nodes), promtool (alerts), HAProxy and nginx (draining). `peers.sh long` installs those of the long suite too:
-# Composer, Laravel, WordPress and MariaDB (the clients for PHP).
+# Composer, Laravel, WordPress and MariaDB (the clients for PHP), etcd and Patroni (failovers).
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/system.sh
@@ -113,4 +113,31 @@ fetch_wordpress() {
 }
 if ! test -d .tools/wordpress/usr/share/wordpress && ! fetch_wordpress; then
     echo "WordPress is missing, so tests of the plugin for WooCommerce are skipped: apt could not download wordpress and mariadb-server-core."
+fi
+
+# Extracted, not installed: installed, it would run on this machine.
+fetch_etcd() {
+    folder=$(mktemp -d) || return 1
+    if (cd "$folder" && chmod 755 . && apt-get -qq download etcd-server && dpkg-deb -x etcd-server_*.deb .) >/dev/null 2>&1; then
+        mkdir -p .tools/etcd/usr/bin && mv "$folder/usr/bin/etcd" .tools/etcd/usr/bin/etcd
+    fi
+    rm -rf "$folder"
+    test -x .tools/etcd/usr/bin/etcd
+}
+if ! command -v etcd >/dev/null && ! test -x .tools/etcd/usr/bin/etcd && ! fetch_etcd; then
+    echo "etcd is missing, so tests with Patroni are skipped: install etcd-server."
+fi
+
+# In a folder of its own, because nothing of ours imports it, and made again when a pin or Python changes.
+fetch_patroni() {
+    mark=$(cksum requirements-patroni.txt && .venv/bin/python --version)
+    if [ "$(cat .tools/patroni/installed 2>/dev/null)" != "$mark" ]; then
+        rm -rf .tools/patroni
+        .venv/bin/python -m pip install -qq --disable-pip-version-check --root-user-action ignore --no-compile \
+            --require-hashes --target .tools/patroni -r requirements-patroni.txt &&
+            echo "$mark" >.tools/patroni/installed
+    fi
+}
+if ! fetch_patroni; then
+    echo "Patroni is missing, so its tests are skipped: look at what pip said."
 fi

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 
@@ -54,12 +54,11 @@ SELECT coalesce(bool_or(flush_lsn >= $1::text::pg_lsn), false)
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """All that can be broken, by the names of the places."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes:
+    """Web nodes, workers and a carrier that share a database, by the names of the places."""
 
     network: Network
-    pair: Pair
     nodes: "dict[str, NodeProcess]"
     bases: "dict[str, str]"
     carrier: CarrierProcess
@@ -71,7 +70,7 @@ class Cluster:
         print(f"{time.monotonic() - self.began:5.1f} s: {what}", flush=True)
 
     def open_account(self, rate: int = 1_000_000) -> Caller:
-        return complete(new_caller(self.pair.primary.local_url, str(BALANCE), rate))
+        return complete(new_caller(self.settings["database_url"], str(BALANCE), rate))
 
     def wait_until_ready(self) -> None:
         """Wait until both web nodes are ready to take calls."""
@@ -105,23 +104,6 @@ class Cluster:
             if node.process.poll() is not None:
                 node.start()
 
-    def fail_over(self) -> None:
-        self.pair.kill_primary()
-        self.pair.promote()
-        self.rebuild()
-
-    def restart_primary(self) -> None:
-        self.pair.kill_primary()
-        self.pair.primary.start()
-        self.pair.wait_for_sync()
-
-    def rebuild(self) -> None:
-        """Make the other server the standby, and wait until it has what the primary took alone."""
-        self.pair.rebuild()
-        primary = self.pair.primary
-        here = primary.execute("SELECT pg_current_wal_lsn()::text")[0][0]
-        until(lambda: primary.execute(SQL_FLUSHED, here)[0][0], "the standby does not catch up")
-
     def check(self, everybody: "dict[AccountId, Callers]", unfinished: Sequence[str] = ()) -> Account:
         """Check all promises to each account, and that nothing reached the carrier that nobody sent."""
         arrived = self.carrier.counts()
@@ -141,6 +123,30 @@ class Cluster:
 
     def said(self) -> str:
         return "\n".join(f"{name}: {node.said()[-2000:]}" for name, node in self.nodes.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster(Nodes):
+    """Nodes with a primary and its standby."""
+
+    pair: Pair
+
+    def fail_over(self) -> None:
+        self.pair.kill_primary()
+        self.pair.promote()
+        self.rebuild()
+
+    def restart_primary(self) -> None:
+        self.pair.kill_primary()
+        self.pair.primary.start()
+        self.pair.wait_for_sync()
+
+    def rebuild(self) -> None:
+        """Make the other server the standby, and wait until it has what the primary took alone."""
+        self.pair.rebuild()
+        primary = self.pair.primary
+        here = primary.execute("SELECT pg_current_wal_lsn()::text")[0][0]
+        until(lambda: primary.execute(SQL_FLUSHED, here)[0][0], "the standby does not catch up")
 
 
 @contextmanager
@@ -163,24 +169,48 @@ def run_cluster(home: Path, *, loopback: bool = False) -> Iterator[Cluster]:
                 prefixes=(north.prefix, south.prefix),
             )
         )
-        complete(_add_carrier(pair.primary.local_url, carrier))
-        settings = {"database_url": pair.url, "data_dir": home / "data"}
-        nodes: dict[str, NodeProcess] = {}
-        bases: dict[str, str] = {}
-        for name in WEBS:
-            place = network[name]
-            port = place.free_port()
-            bases[name] = f"http://{place.address}:{port}"
-            nodes[name] = NodeProcess(
-                "web", home / f"{name}.log", place.prefix, host=place.address, port=port, **settings
-            )
-            stack.callback(nodes[name].kill)
-        cluster = Cluster(network, pair, nodes, bases, carrier, UrlReader(pair.url), settings)
-        cluster.wait_until_ready()
-        for name in WORKERS:
-            nodes[name] = NodeProcess("worker", home / f"{name}.log", network[name].prefix, **settings)
-            stack.callback(nodes[name].kill)
-        yield cluster
+        yield start_nodes(Cluster, stack, home, network, carrier, pair.url, pair=pair)
+
+
+AnyNodes = TypeVar("AnyNodes", bound=Nodes)
+
+
+def start_nodes(
+    kind: type[AnyNodes],
+    stack: ExitStack,
+    home: Path,
+    network: Network,
+    carrier: CarrierProcess,
+    url: str,
+    **more: Any,
+) -> AnyNodes:
+    """Start webs, wait until they are ready, and start workers; all end with the stack."""
+    complete(_add_carrier(url, carrier))
+    settings = {"database_url": url, "data_dir": home / "data"}
+    nodes: dict[str, NodeProcess] = {}
+    bases: dict[str, str] = {}
+    for name in WEBS:
+        place = network[name]
+        port = place.free_port()
+        bases[name] = f"http://{place.address}:{port}"
+        nodes[name] = NodeProcess(
+            "web", home / f"{name}.log", place.prefix, host=place.address, port=port, **settings
+        )
+        stack.callback(nodes[name].kill)
+    cluster = kind(
+        network=network,
+        nodes=nodes,
+        bases=bases,
+        carrier=carrier,
+        reader=UrlReader(url),
+        settings=settings,
+        **more,
+    )
+    cluster.wait_until_ready()
+    for name in WORKERS:
+        nodes[name] = NodeProcess("worker", home / f"{name}.log", network[name].prefix, **settings)
+        stack.callback(nodes[name].kill)
+    return cluster
 
 
 async def _add_carrier(url: str, carrier: CarrierProcess) -> None:

@@ -103,6 +103,7 @@ class Sent:
     batch_id: UUID
     to: Sequence[str]
     body: str
+    at: float = field(default_factory=time.monotonic)
 
 
 @dataclass(slots=True)
