@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 
 import pytest
@@ -15,9 +15,11 @@ from tumira.delivery.outcomes import Taken
 from tumira.delivery.receipt_rules import Receipt, key
 from tumira.delivery.recorder import Recorder
 from tumira.delivery.smpp.session import SmppSession
+from tumira.delivery.store import receipts
 from tumira.delivery.store.queue import ClaimedMessage
 from tumira.operations import maintenance
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
+from tumira.postgres.clock import read_now
 
 LONG: Final = "Your statement is ready. " * 8
 TRY, FORGET = (
@@ -238,3 +240,18 @@ async def test_a_receipt_settles_nothing_by_an_answer_that_could_not_be_recorded
         await receive(recorder, about(claimed, "777"))
     assert await world.status(claimed.id) == "sending"
     assert len(await world.rows("SELECT FROM unmatched_receipts")) == 1
+
+
+async def test_a_receipt_is_kept_with_the_time_of_the_database(world: World) -> None:
+    """The clock of this machine is not asked: where it is wrong, a doubt would not match its receipt."""
+    claimed = await world.claim_one()
+    async with world.engine.database.transaction() as connection:
+        now = await read_now(connection)
+        late, early = now - timedelta(minutes=5), now + timedelta(minutes=5)
+        for at in (late, early):
+            kept = (world.receipt(claimed, "DELIVRD"), at)
+            await receipts.insert_unmatched(connection, world.carrier_id, [kept])
+    rows = await world.rows("SELECT received_at FROM unmatched_receipts ORDER BY received_at")
+    assert rows[0]["received_at"] == late
+    # The copy of the database's clock may be ahead, but nothing came after it was stored.
+    assert now <= rows[1]["received_at"] < early

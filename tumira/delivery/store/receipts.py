@@ -1,7 +1,7 @@
 """Segments that receipts may be about, and receipts that match none."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -163,23 +163,23 @@ async def list_being_submitted(
     return frozenset(row["recipient"] for row in rows)
 
 
-# When it came, by the clock of the database: that is compared with when messages were claimed.
+# When it came, by the clock of the database: that is compared with when messages were claimed. The caller's
+# copy of that clock may be a moment ahead.
 SQL_INSERT_UNMATCHED: Final = Statement("""
 INSERT INTO unmatched_receipts (carrier_id, carrier_ref, recipient, state, error, receipt, received_at,
                                 next_try_at)
 SELECT %(carrier_id)s, carrier_ref, recipient, state, error, receipt,
-       statement_timestamp() - make_interval(secs => age_s), clock_timestamp() + interval '1 second'
+       least(received_at, statement_timestamp()), clock_timestamp() + interval '1 second'
   FROM unnest(%(carrier_ref)s::text[], %(recipient)s::text[], %(state)s::text[], %(error)s::text[],
-              %(text)s::text[], %(ages_s)s::double precision[])
-       AS kept (carrier_ref, recipient, state, error, receipt, age_s)
+              %(text)s::text[], %(received_at)s::timestamptz[])
+       AS kept (carrier_ref, recipient, state, error, receipt, received_at)
 """)
 
 
 async def insert_unmatched(
     connection: Connection, carrier_id: int, receipts: Sequence[tuple[Receipt, datetime]]
 ) -> None:
-    """Keep receipts that match nothing yet, each with its time of arrival by this machine's clock."""
-    now = datetime.now(UTC)
+    """Keep receipts that match nothing yet, each with its time of arrival by the database's clock."""
     kept = columns(Receipt, [receipt for receipt, _ in receipts])
     # Another receipt of the number will name its network too.
     del kept["network"]
@@ -187,7 +187,7 @@ async def insert_unmatched(
         connection,
         carrier_id=carrier_id,
         **kept,
-        ages_s=[max(0.0, (now - received_at).total_seconds()) for _, received_at in receipts],
+        received_at=[received_at for _, received_at in receipts],
     )
 
 
