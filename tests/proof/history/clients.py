@@ -235,7 +235,7 @@ class Clients:
             operation = recorder.invoke("credit", account=customer.account_id, amount=TOP_UP)
             try:
                 run_on(
-                    self.cluster.server.url,
+                    self.cluster.ground.url,
                     credit,
                     customer.id,
                     Decimal(TOP_UP),

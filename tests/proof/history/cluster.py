@@ -1,14 +1,15 @@
 """A small cluster of processes that can be broken: two webs, two workers, PostgreSQL, a carrier, an endpoint.
 
-Each has a network namespace of its own where that is allowed. PostgreSQL lives on a disk of its own and,
-where there is a C compiler, on a machine whose clock and disk can go wrong (`machine.c`). Our processes are
-forked from a process with the code loaded, so that a kill costs little more than the fork.
+Each has a network namespace of its own where that is allowed. PostgreSQL, alone or with a synchronous
+standby, lives on a disk of its own and, where there is a C compiler, on a machine whose clock and disk can go
+wrong (`machine.c`). Our processes are forked from a process with the code loaded, so that a kill costs little
+more than the fork.
 """
 
 import mmap
 import os
+import random
 import secrets
-import shutil
 import signal
 import struct
 import subprocess
@@ -18,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import httpx
 
@@ -26,27 +27,37 @@ from tests.proof.history.record import SUFFIX
 from tests.support.chaos.namespaces import DIRECTORY, Network, Place, open_network
 from tests.support.postgres.databases import complete, open_directory
 from tests.support.postgres.embedded import quick_directory
-from tests.support.postgres.standby import Server
+from tests.support.postgres.standby import DATABASE as NAME
+from tests.support.postgres.standby import Pair, Server
 from tests.support.processes.forked_commands import ROOT, ForkedProcess, start_forked
 from tests.support.processes.programs import environment
 from tests.support.processes.service import NO_TLS, Caller, new_caller
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.postgres.embedded.files import server_user
+from tumira.postgres.embedded.server import ROLE
 from tumira.postgres.pool import Database
 from tumira.webhooks.manage import add_endpoint
 
 WEBS: Final = ("web1", "web2")
 WORKERS: Final = ("worker1", "worker2")
 DATABASE: Final = "database"
+# The other server, if there is one; which of the two is the primary changes.
+DATABASE2: Final = "database2"
 CARRIER: Final = "carrier"
 ENDPOINT: Final = "endpoint"
-# What a caller sees of a cluster.
-PLACES: Final = (*WEBS, *WORKERS, DATABASE, CARRIER, ENDPOINT)
+PLACES: Final = (*WEBS, *WORKERS, DATABASE, DATABASE2, CARRIER, ENDPOINT)
+
+# A database as migrations make it.
+EMPTY: Final = "empty"
 
 PATIENCE_S: Final = 60.0
 DISK_MB: Final = 700
+# So that WAL fits on the disk.
+SMALL_WAL: Final = {"max_wal_size": "96MB"}
 BALANCE: Final = "10000.0000"
 RATE: Final = 60
+
+T = TypeVar("T")
 
 _CHANGES: Final = "tests.proof.history.changes"
 _PEERS: Final = "tests.proof.history.peers"
@@ -111,24 +122,55 @@ class Machine:
     disk: Path
     controls: Controls
     undo: Path
-    # Empty where nothing can go wrong, because there is no compiler or no disk of its own.
     prefix: Sequence[str]
-    has_own_disk: bool
+    # Why it has no disk of its own, and why its clock and disk cannot go wrong; None if they can.
+    disk_problem: str | None
+    problem: str | None
+
+    def forget_undo(self) -> None:
+        for path in self.undo.iterdir():
+            path.unlink()
 
     def set(
         self, *, clock_s: int = 0, flush_s: float = 0.0, write_s: float = 0.0, lies: bool = False
     ) -> None:
-        assert self.prefix
+        assert self.problem is None, self.problem
         self.controls.set(clock_s * 1_000_000, int(flush_s * 1e6), int(write_s * 1e6), int(lies))
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class Ground:
+    """Network, machines and PostgreSQL, for one cluster after another."""
+
     home: Path
-    histories: Path
     network: Network
-    machine: Machine
-    server: Server
+    machines: Mapping[str, Machine]
+    servers: Mapping[str, Server]
+    pair: Pair | None
+
+    @property
+    def server(self) -> Server:
+        """The primary."""
+        return self.servers[DATABASE] if self.pair is None else self.pair.primary
+
+    @property
+    def machine(self) -> Machine:
+        return self.machines[self.server.name]
+
+    @property
+    def url(self) -> str:
+        return self.server.url if self.pair is None else self.pair.url
+
+    def renew(self) -> None:
+        """Make the database empty again."""
+        self.server.execute(f"DROP DATABASE {NAME} WITH (FORCE)")
+        self.server.execute(f"CREATE DATABASE {NAME} OWNER {ROLE} TEMPLATE {EMPTY}")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    ground: Ground
+    histories: Path
     parts: "dict[str, Part]"
     bases: Mapping[str, str]
     lie: Controls
@@ -136,15 +178,36 @@ class Cluster:
     customer: Caller
     limited: Caller
     began: float = field(default_factory=time.monotonic)
+    _left: "dict[str, list[Any]]" = field(default_factory=dict)
+
+    def draw(self, what: str, choices: Sequence[T], chance: random.Random) -> T:
+        """Choose by chance, and none again before all others had their turn."""
+        left: list[T] = self._left.setdefault(what, [])
+        if not left:
+            left.extend(chance.sample(choices, len(choices)))
+        return left.pop()
+
+    @property
+    def network(self) -> Network:
+        return self.ground.network
+
+    @property
+    def server(self) -> Server:
+        return self.ground.server
+
+    @property
+    def machine(self) -> Machine:
+        return self.ground.machine
 
     def say(self, what: str) -> None:
         print(f"{time.monotonic() - self.began:6.1f} s  {what}", flush=True)
 
     def revive(self) -> None:
         """Start what has ended, as the service manager of a node does."""
-        if not self.server.is_running:
-            self.server.kill()
-            self.server.start()
+        for server in self.ground.servers.values():
+            if not server.is_running:
+                server.kill()
+                server.start()
         for part in self.parts.values():
             if part.process.poll() is not None:
                 part.start()
@@ -166,36 +229,52 @@ class Cluster:
 
 
 @contextmanager
-def run_cluster(histories: Path, twins: Sequence[str] = ()) -> Iterator[Cluster]:
-    """Run all of it, ready for calls; `twins` are mistakes of `changes.py` for all processes of ours.
+def open_ground(*, standby: bool = False) -> Iterator[Ground]:
+    """Run PostgreSQL, with a synchronous standby if asked for.
 
     To be called from the main thread: PostgreSQL dies with the thread that starts it.
     """
     with ExitStack() as stack:
         home = stack.enter_context(open_directory("tumira-history-", quick_directory()))
         network = stack.enter_context(open_network(PLACES))
-        machine = stack.enter_context(_machine(home))
-        place = network[DATABASE]
-        prefix = (*place.prefix, *machine.prefix)
+        names = (DATABASE, DATABASE2) if standby else (DATABASE,)
         password = secrets.token_urlsafe()
-        server = Server(machine.disk, DATABASE, place.address, place.free_port(), prefix, password)
-        stack.callback(server.kill)
-        server.make()
-        server.configure(max_wal_size="96MB")
-        server.execute("CHECKPOINT")
-        for path in machine.undo.iterdir():
-            path.unlink()
+        machines: dict[str, Machine] = {}
+        servers: dict[str, Server] = {}
+        for name in names:
+            machine, place = stack.enter_context(_machine(home / name)), network[name]
+            prefix = (*place.prefix, *machine.prefix)
+            server = Server(machine.disk, name, place.address, place.free_port(), prefix, password)
+            machines[name], servers[name] = machine, server
+            stack.callback(server.kill)
+        pair = Pair(servers[DATABASE], servers[DATABASE2], password) if standby else None
+        ground = Ground(home, network, machines, servers, pair)
+        servers[DATABASE].make()
+        servers[DATABASE].execute(f"CREATE DATABASE {EMPTY} TEMPLATE {NAME}")
+        if pair is not None:
+            pair.rebuild()
+        for server in servers.values():
+            server.configure(**SMALL_WAL)
+            server.execute("CHECKPOINT")
+        for machine in machines.values():
+            machine.forget_undo()
+        yield ground
+
+
+@contextmanager
+def run_cluster(ground: Ground, histories: Path, twins: Sequence[str] = ()) -> Iterator[Cluster]:
+    """Run all of it, ready for calls; `twins` are mistakes of `changes.py` for all processes of ours."""
+    with ExitStack() as stack:
+        home, network = ground.home, ground.network
         ports = {name: network[name].free_port() for name in PLACES}
-        customer, limited = complete(_set_up(server.local_url, network, ports))
+        ground.renew()
+        customer, limited = complete(_set_up(ground.server.local_url, network, ports))
         lie = Controls(home / "lie", "B")
         clocks = {name: Controls(home / f"{name}.clock", "q") for name in (*WEBS, *WORKERS)}
         parts: dict[str, Part] = {}
         cluster = Cluster(
-            home=home,
+            ground=ground,
             histories=histories,
-            network=network,
-            machine=machine,
-            server=server,
             parts=parts,
             bases={name: f"http://{network[name].address}:{ports[name]}" for name in WEBS},
             lie=lie,
@@ -204,7 +283,7 @@ def run_cluster(histories: Path, twins: Sequence[str] = ()) -> Iterator[Cluster]
             limited=limited,
         )
         settings = environment(
-            database_url=server.url,
+            database_url=ground.url,
             data_dir=home / "data",
             log_level="warning",
             webhooks_allow_private=1,
@@ -240,43 +319,58 @@ def _variables(place: Place, port: int) -> dict[str, str]:
 def _machine(home: Path) -> Iterator[Machine]:
     """Give PostgreSQL a disk and, where there is a compiler, a clock and a disk that can go wrong."""
     disk, undo = home / "disk", home / "undo"
-    for path in (disk, undo):
+    for path in (home, disk, undo):
         path.mkdir(mode=0o755)
     user = server_user()
     if user.switched:
         os.chown(undo, user.uid, user.gid)
     controls = Controls(home / "controls", "4q")
-    options = f"size={DISK_MB}m,mode=0755"
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)], check=False, capture_output=True
-    )
-    has_own_disk = mounted.returncode == 0
+    disk_problem = _mount(disk)
     try:
+        problem: str | None = disk_problem
         words: Sequence[str] = ()
-        if has_own_disk and shutil.which("gcc"):
+        if problem is None:
+            library, problem = _compile(home)
             variables = {
-                "LD_PRELOAD": _compile(home),
+                "LD_PRELOAD": library,
                 "FAULTS_CONTROLS": controls.path,
                 "FAULTS_DISK": disk,
                 "FAULTS_UNDO": undo,
             }
             words = ("env", *(f"{name}={value}" for name, value in variables.items()))
-        yield Machine(disk, controls, undo, words, has_own_disk)
+        yield Machine(disk, controls, undo, words if problem is None else (), disk_problem, problem)
     finally:
-        if has_own_disk:
+        if disk_problem is None:
             subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-def _compile(home: Path) -> Path:
+def _mount(disk: Path) -> str | None:
+    """Mount a small disk; return why there is none."""
+    options = f"size={DISK_MB}m,mode=0755"
+    done = _try("mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk))
+    return None if done is None else f"a disk of its own cannot be mounted, which needs root: {done}"
+
+
+def _compile(home: Path) -> tuple[Path, str | None]:
+    """Compile the library of faults; return where it is, and why it cannot be used."""
     library = home / "machine.so"
     source = Path(__file__).with_name("machine.c")
-    subprocess.run(
-        ["gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(library), str(source)],
-        check=True,
-        timeout=60,
-    )
+    done = _try("gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-o", str(library), str(source))
+    if done is not None:
+        return library, f"machine.c cannot be compiled, which needs gcc and the headers of libc: {done}"
     library.chmod(0o755)
-    return library
+    return library, None
+
+
+def _try(*words: str) -> str | None:
+    """Run a command, and return its complaint if it fails."""
+    try:
+        subprocess.run(words, check=True, capture_output=True, text=True, timeout=60)
+    except FileNotFoundError:
+        return f"there is no {words[0]}"
+    except subprocess.CalledProcessError as error:
+        return str(error.stderr).strip().splitlines()[0]
+    return None
 
 
 async def _set_up(url: str, network: Network, ports: Mapping[str, int]) -> tuple[Caller, Caller]:

@@ -5,19 +5,21 @@ import random
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from tests.proof.history.checks import CHECKS, check, list_repeated
 from tests.proof.history.clients import Clients, ask_for_timelines
-from tests.proof.history.cluster import Cluster, run_cluster, until
-from tests.proof.history.faults import FAULTS, HOPELESS, find_obstacle
+from tests.proof.history.cluster import Cluster, Ground, open_ground, run_cluster, until
+from tests.proof.history.faults import FAULTS, LOSSES, PAIR_FAULTS, find_obstacles
 from tests.proof.history.record import SUFFIX, History, Recorder, read_history
 
 # Between two faults, before some sends more are waited for; now and then they come right after each other.
 GAP_MAX_S: Final = 0.4
 PROGRESS_S: Final = 45.0
+# Sends before a fault that may lose what was accepted.
+IN_WORK: Final = 5
 EVENTS_S: Final = 30.0
 # Until all messages are at their end, once all faults are healed.
 SETTLED_S: Final = 90.0
@@ -58,20 +60,50 @@ def run(
     sends: int = 3,
     twins: Sequence[str] = (),
     settled_s: float = SETTLED_S,
+    standby: bool = False,
 ) -> Verdict:
     """Inflict faults of these kinds in turn, until the time or the count is over, heal them, and check.
 
     The first comes after some sends; `twins` are mistakes of `changes.py`.
     """
     began = time.monotonic()
+    ends_at = None if seconds is None else began + seconds - REST_S
+    with open_ground(standby=standby) as ground:
+        verdict = run_on_ground(
+            ground,
+            histories,
+            kinds,
+            seed=seed,
+            ends_at=ends_at,
+            count=count,
+            sends=sends,
+            twins=twins,
+            settled_s=settled_s,
+        )
+    return replace(verdict, seconds=round(time.monotonic() - began, 1))
+
+
+def run_on_ground(
+    ground: Ground,
+    histories: Path,
+    kinds: Sequence[str],
+    *,
+    seed: int,
+    ends_at: float | None = None,
+    count: int | None = None,
+    sends: int = 3,
+    twins: Sequence[str] = (),
+    settled_s: float = SETTLED_S,
+) -> Verdict:
+    """Do the same where PostgreSQL runs already; `ends_at` is a time of the monotonic clock."""
+    began = time.monotonic()
     chance = random.Random(seed)
-    with run_cluster(histories, twins) as cluster:
+    with run_cluster(ground, histories, twins) as cluster:
         cluster.say(f"{cluster.network.told}; seed {seed}")
-        obstacles = {kind: find_obstacle(cluster, kind) for kind in kinds}
-        possible = [kind for kind in kinds if obstacles[kind] is None]
+        not_tried = find_obstacles(cluster, kinds)
+        possible = [kind for kind in kinds if kind not in not_tried]
         recorder = Recorder(histories / f"faults{SUFFIX}")
         clients = Clients(cluster, seed)
-        ends_at = None if seconds is None else began + seconds - REST_S
         with clients.running():
             _make_progress(clients, sends)
             _inflict(cluster, clients, recorder, possible, chance, ends_at, count)
@@ -80,14 +112,14 @@ def run(
             _make_progress(clients, 3)
         clients.settle(settled_s)
         cluster.say("no message waits any more")
-        history = _complete(cluster, histories)
+        history = _complete(cluster, histories, min(EVENTS_S, settled_s))
     problems = check(history)
     return Verdict(
         seed=seed,
         seconds=round(time.monotonic() - began, 1),
         faults=dict(Counter(fault.told["kind"] for fault in history.noted("fault"))),
         details=_count_details(history),
-        not_tried={kind: why for kind, why in obstacles.items() if why is not None},
+        not_tried=not_tried,
         operations=dict(Counter(f"{one.what} {one.outcome}" for one in history.operations)),
         messages=sum(send.told["accepted"] for send in _first_sends(history).values()),
         resent=sum(one.told["resends"] for one in history.of("timeline", "ok")),
@@ -110,7 +142,10 @@ def _inflict(
         if not turn:
             turn = chance.sample(list(kinds), len(kinds))
         kind = turn.pop()
-        detail = (FAULTS | HOPELESS)[kind](cluster, recorder, chance)
+        if kind in LOSSES:
+            # There is something to lose only in the middle of work.
+            _make_progress(clients, IN_WORK)
+        detail = (FAULTS | PAIR_FAULTS)[kind](cluster, recorder, chance)
         recorder.note("fault", kind=kind, detail=detail)
         done += 1
         cluster.revive()
@@ -133,10 +168,10 @@ def _make_progress(clients: Clients, sends: int) -> None:
     until(is_there, clients.cluster.said, PROGRESS_S)
 
 
-def _complete(cluster: Cluster, histories: Path) -> History:
+def _complete(cluster: Cluster, histories: Path, wait_s: float) -> History:
     """Wait for the last events, ask about repeated messages, and return the whole history."""
     find_missing = CHECKS["events"]
-    deadline = time.monotonic() + EVENTS_S
+    deadline = time.monotonic() + wait_s
     while any(find_missing(read_history(histories))) and time.monotonic() < deadline:
         cluster.revive()
         time.sleep(1)

@@ -1,43 +1,34 @@
 """Broken twins of the product, each caught by its check."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.proof.history.checks import CHECKS
-from tests.proof.history.run import run
+from tests.proof.history.cluster import Ground, open_ground
+from tests.proof.history.twins import SOUND, TWINS, Twin, run_twin
 
-SENDS = 80
-# A twin that loses messages is not waited for.
-SETTLED_S = 15.0
 
-TWINS = [
-    ("keys", "forget_keys", []),
-    ("keys", "answer_early", ["power"]),
-    ("money", "refund_twice", []),
-    ("hand-overs", "submit_twice", []),
-    ("ends", "forget_the_dead", ["kill"]),
-    ("statuses", "answer_from_cache", []),
-    ("events", "skip_events", []),
-    ("rate", "limit_each_node", []),
-]
+@pytest.fixture(scope="module")
+def ground() -> Iterator[Ground]:
+    with open_ground() as ground:
+        yield ground
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("check", "twin", "faults"), TWINS)
-def test_twin_is_caught(tmp_path: Path, check: str, twin: str, faults: Sequence[str]) -> None:
-    verdict = run(tmp_path, faults, seed=1, count=10, sends=SENDS, twins=[twin], settled_s=SETTLED_S)
-    assert verdict.problems[check], verdict
-
-
-@pytest.mark.long
-def test_a_disk_that_forgets_what_it_flushed_is_caught(tmp_path: Path) -> None:
-    verdict = run(tmp_path, ["lost-flush"], seed=1, count=2, sends=SENDS, settled_s=SETTLED_S)
+@pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.name)
+def test_twin_is_caught(ground: Ground, tmp_path: Path, twin: Twin) -> None:
+    verdict = run_twin(ground, tmp_path, twin)
     if verdict.not_tried:
         pytest.skip(f"{verdict.not_tried}")
-    assert verdict.problems["keys"], verdict
+    assert verdict.problems[twin.check], verdict
+
+
+@pytest.mark.long
+def test_a_sound_product_is_not_caught_within_the_same_time(ground: Ground, tmp_path: Path) -> None:
+    assert run_twin(ground, tmp_path, SOUND).holds
 
 
 def test_every_check_has_a_twin() -> None:
-    assert {check for check, _, _ in TWINS} == set(CHECKS)
+    assert {twin.check for twin in TWINS} == set(CHECKS)

@@ -75,14 +75,15 @@ class Network:
         """Let nothing of the near one reach the far one, which it still hears."""
         assert self.isolated, "on loopback no line can be cut"
         namespace, address = _namespace(near), self[far].address
+        device = "bridge" if near == HUB else "eth0"
         try:
             _ip(
                 *("-n", namespace, "neigh", "replace", address),
-                *("lladdr", NOWHERE, "dev", "eth0", "nud", "permanent"),
+                *("lladdr", NOWHERE, "dev", device, "nud", "permanent"),
             )
             yield
         finally:
-            _ip("-n", namespace, "neigh", "del", address, "dev", "eth0")
+            _ip("-n", namespace, "neigh", "del", address, "dev", device)
 
 
 @contextmanager
