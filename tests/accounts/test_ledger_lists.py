@@ -228,9 +228,17 @@ async def test_pages_of_each_kind_leave_nothing_out(database: Database, filled: 
                 assert len(page.entries) <= 50
                 found.extend(entry.id for entry in page.entries)
                 if page.older is None:
+                    assert page.stopped_at is None
                     break
                 before = page.older
             assert found == ids[::-1], kind
+
+
+async def test_a_page_with_all_that_there_is_leads_nowhere(database: Database, filled: AccountId) -> None:
+    async with database.connection() as connection:
+        page = await ledger.list_entries(connection, filled, EntryKind.TOP_UPS, COUNT, look_max=10 * COUNT)
+    assert page.entries
+    assert (page.older, page.stopped_at) == (None, None)
 
 
 async def test_days_are_found_by_halving(database: Database, filled: AccountId) -> None:

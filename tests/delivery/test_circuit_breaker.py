@@ -47,9 +47,12 @@ def opened() -> CircuitBreaker:
 def test_it_opens_at_the_twentieth_refusal_in_a_row() -> None:
     circuit = CircuitBreaker()
     for _ in range(3):
-        circuit.succeeded(START)
         for _ in range(19):
             circuit.refused(START)
+        assert circuit.is_healthy(START)
+        circuit.succeeded(START)
+    for _ in range(19):
+        circuit.refused(START)
     assert circuit.places(START, 64) == 64
     circuit.refused(START)
     assert not circuit.is_healthy(START)

@@ -14,7 +14,7 @@ from tests.support.delivery.paper_link import Line, open_line
 from tests.support.delivery.settling import World
 from tumira.core.backoff import RETRIES_MAX, RETRIES_UNKNOWN_MAX
 from tumira.delivery import sender as senders
-from tumira.delivery.lanes import NO_ROOM
+from tumira.delivery.lanes import NO_ROOM, Room
 from tumira.delivery.responses import Action, ResponseRule
 from tumira.delivery.store.binds import BindState
 from tumira.delivery.store.queue import PastAttempts
@@ -80,6 +80,16 @@ async def test_a_message_that_expires_while_it_is_held_is_paid_back(world: World
     assert await world.status(second.id) == "sending"
 
 
+async def test_what_we_let_expire_is_paid_back_whatever_the_carriers_rule_is(
+    world: World, line: Line
+) -> None:
+    line.recorder.refunded = frozenset()
+    claimed = await world.claim_one()
+    line.take(structs.replace(claimed, expires_at=datetime.now(UTC)))
+    await recorded(line)
+    assert await world.ending(claimed.id) == ("expired", "QUEUE_EXPIRED", COST)
+
+
 async def test_a_recipient_who_opted_out_gets_nothing_and_it_is_paid_back(world: World, line: Line) -> None:
     claimed = await world.claim_one()
     line.take(structs.replace(claimed, opted_out=True))
@@ -108,6 +118,8 @@ async def test_no_more_is_submitted_than_the_window_holds(world: World, line: Li
         line.link.answer((one.id, 1))
     assert len(line.link.submits) == 67
     assert line.sender.report().outstanding == 64
+    # The window is full, and three of those that may be held ahead wait for a place in it.
+    assert line.sender.room() == Room(64, 7 - 3, 64 - 3)
 
 
 @pytest.mark.parametrize(("rule", "most"), [(TEMPORARY, RETRIES_MAX), (UNKNOWN, RETRIES_UNKNOWN_MAX)])

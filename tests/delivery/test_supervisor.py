@@ -35,6 +35,18 @@ async def test_a_lease_is_believed_for_half_of_its_length_from_before_it_was_ask
         assert row["ends_later"]
 
 
+async def test_a_sender_with_room_wakes_its_own_dispatcher(world: World) -> None:
+    async with supervising(world) as supervisor:
+        await supervisor._beat()
+        ((place, held),) = supervisor._held.items()
+        asked: list[str] = []
+        held.dispatcher.room = lambda: asked.append(held.sender.name)  # type: ignore[method-assign]
+        supervisor._room(place)
+        # One that was dropped may still say so.
+        supervisor._room((place[0], place[1] + 1))
+        assert asked == [held.sender.name]
+
+
 async def test_a_bind_whose_lease_another_worker_has_is_dropped_at_once(world: World) -> None:
     async with supervising(world) as supervisor:
         await supervisor._beat()

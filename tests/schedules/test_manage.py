@@ -29,6 +29,7 @@ from tests.support.schedules.sends import (
     try_schedule,
 )
 from tests.support.uploads.files import check_file
+from tumira.accounts import holds
 from tumira.core.errors import (
     AccountSuspended,
     FieldError,
@@ -94,6 +95,20 @@ async def test_one_form_makes_one_schedule(engine: Engine) -> None:
     ]
     assert made == [Scheduled(schedule_id)] * 3
     assert await balance_of(engine.database, caller.id) == 1 - 5 * PRICE
+
+
+async def test_nothing_can_always_be_held_and_more_than_there_is_never(engine: Engine) -> None:
+    caller = await engine.open_account(str(PRICE))
+    schedule_id = await schedule(engine.database, caller.id, numbers(1))
+    async with engine.database.transaction() as connection:
+        assert await holds.hold(connection, caller.id, schedule_id, Decimal(0))
+        assert not await holds.hold(connection, caller.id, schedule_id, Decimal("0.01"))
+        with pytest.raises(AssertionError, match="no more is released"):
+            await holds.release(connection, schedule_id, PRICE + Decimal("0.01"))
+        assert await holds.release(connection, schedule_id, Decimal("0.01")) == Decimal("0.01")
+        assert await holds.release(connection, schedule_id) == PRICE - Decimal("0.01")
+        assert await holds.release(connection, schedule_id) == 0
+        assert await holds.hold(connection, caller.id, schedule_id, PRICE)
 
 
 async def test_nobody_spends_what_is_held(engine: Engine) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 import pytest
+from msgspec import structs
 
 from tests.support.delivery.engine import Engine, numbers
 from tests.support.sending.batchers import send_call
@@ -13,7 +14,7 @@ from tumira.core.errors import IdempotencyConflict, InsufficientBalance
 from tumira.sending import insert, lookups
 from tumira.sending.admit import Rules, admit_alone, admit_unlocked
 from tumira.sending.insert import AlreadyRecordedError, Debit
-from tumira.sending.types import Answered, Call, Decision, Refused
+from tumira.sending.types import Answered, Call, Decision, Priced, Refused, Send
 
 
 async def admit(engine: Engine, *calls: Call) -> Sequence[Decision | None]:
@@ -49,6 +50,38 @@ async def test_the_calls_of_a_group_share_one_balance(engine: Engine) -> None:
     assert isinstance(decisions[2], Refused)
     assert isinstance(decisions[2].refusal, InsufficientBalance)
     assert await balance(engine) == 0
+
+
+async def test_what_is_only_asked_for_or_costs_other_than_agreed_is_priced_and_not_sent(
+    engine: Engine,
+) -> None:
+    caller = await engine.open_account(balance="1")
+    call = send_call(caller)
+    assert isinstance(call.send, Send)
+    dry = structs.replace(call.send, request=structs.replace(call.send.request, dry_run=True))
+    agreed = [structs.replace(call.send, agreed_cost=Decimal(cost)) for cost in ("0.04", "0.03")]
+    sends = [dry, *agreed]
+    decisions = await admit(engine, *(structs.replace(call, send=one) for one in sends))
+    assert [type(one) for one in decisions] == [Priced, Answered, Priced]
+    assert await balance(engine) == Decimal("0.96")
+
+
+async def test_the_owner_is_told_once_that_the_balance_is_low(engine: Engine) -> None:
+    caller = await engine.open_account(balance="1")
+    await engine.rows("UPDATE accounts SET low_balance = 0.93 WHERE id = $1", caller.id)
+
+    async def warnings() -> list[str]:
+        rows = await engine.rows(
+            "SELECT data::json->>'balance' AS balance FROM events WHERE type = 'balance.low'"
+        )
+        return [row["balance"] for row in rows]
+
+    await admit(engine, send_call(caller))
+    assert await warnings() == []
+    await admit(engine, send_call(caller))
+    assert await warnings() == ["0.9200"]
+    await admit(engine, send_call(caller))
+    assert await warnings() == ["0.9200"]
 
 
 async def test_a_call_whose_account_is_locked_is_left_for_later(engine: Engine) -> None:

@@ -13,7 +13,7 @@ from tumira.accounts.rate_limit import CallWindow
 from tumira.accounts.store import SYSTEM, LockedAccount
 from tumira.core.errors import AccountSuspended, InsufficientBalance, RateLimited, SpendLimitReached
 from tumira.pricing.quote import UNBILLED_OCTETS_MAX
-from tumira.sending.limits import over_limit, over_unbilled_limit, refuse_charge, spend
+from tumira.sending.limits import over_balance, over_limit, over_unbilled_limit, refuse_charge, spend
 
 # Half an hour before midnight in Harare.
 LATE: Final = datetime(2026, 11, 18, 21, 30, tzinfo=UTC)
@@ -90,6 +90,12 @@ def test_a_call_may_cost_its_limit_and_not_a_cent_more() -> None:
 )
 def test_a_charge_is_refused_for_each_reason_alone(fields: dict[str, object], kind: type) -> None:
     assert isinstance(refuse_charge(account(**fields), ONE, LATE), kind)
+
+
+def test_a_refusal_says_what_is_needed_and_what_there_is() -> None:
+    refusal = over_balance(account(balance=ONE), Decimal(3))
+    assert isinstance(refusal, InsufficientBalance)
+    assert (refusal.details[0]["required"], refusal.details[0]["available"]) == ("3.0000", "1.0000")
 
 
 def test_the_last_cent_may_be_spent() -> None:

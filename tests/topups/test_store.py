@@ -380,6 +380,17 @@ async def test_a_claim_says_whether_the_provider_may_have_been_asked_before(
     assert (await read(database, top_up_id)).tries == 4
 
 
+async def test_what_one_worker_claims_no_other_worker_waits_for_or_gets(
+    database: Database, caller: Caller
+) -> None:
+    first = await start(database, caller)
+    async with database.transaction() as connection, database.transaction() as other:
+        (claimed,) = await top_ups.claim_due(connection, {"paynow": 1}, 60)
+        assert claimed.top_up.id == first
+        second = await start(database, caller)
+        assert [one.top_up.id for one in await top_ups.claim_due(other, {"paynow": 2}, 60)] == [second]
+
+
 async def test_nobody_sees_anothers_top_up(database: Database, url: str, caller: Caller) -> None:
     top_up_id = await start(database, caller)
     stranger = await new_caller(url)
