@@ -1,11 +1,16 @@
 """`tumira doctor` on a machine that serves, and on one on which nothing runs."""
 
 import json
+import socket
 from pathlib import Path
 
+import pytest
+
 from tests.support.cli.commands import QuickCli
+from tests.support.postgres.moved_clock import find_library
 from tests.support.processes.programs import finish, start
 from tests.support.processes.service import free_port, wait_until_ready
+from tests.support.webhooks.receivers import closed_port
 
 SUBJECTS = (
     "memory",
@@ -71,3 +76,44 @@ def test_a_database_that_is_away_hides_no_other_check(tmp_path: Path) -> None:
     ]
     assert {"memory", "ports", "permissions", "mail"} <= {one[1] for one in lines}
     assert done.stderr.endswith("checks found a problem; the arrows say what to do.\n")
+
+
+@pytest.mark.long
+def test_everything_that_is_wrong_is_named_with_what_to_do(database_url: str, tmp_path: Path) -> None:
+    """One machine with all faults, and the command as a process of its own."""
+    (tmp_path / ".env").write_text("")
+    (tmp_path / ".env").chmod(0o644)
+    late = ("env", f"LD_PRELOAD={find_library()}", "FAKETIME=+300s", "FAKETIME_DONT_FAKE_MONOTONIC=1")
+    with closed_port() as closed, socket.create_server(("127.0.0.1", 0)) as other:
+        nowhere = f"127.0.0.1:{closed}"
+        cli = QuickCli(database_url)
+        assert cli.run("carrier", "add", "econet", f"smpp://user:pw@{nowhere}").returncode == 0
+        done = finish(
+            start(
+                *("doctor", "--json"),
+                prefix=("prlimit", "--nofile=512:512", *late),
+                cwd=tmp_path,
+                database_url=database_url,
+                data_dir=tmp_path / "data",
+                port=other.getsockname()[1],
+                smtp_url=f"smtp://{nowhere}",
+                mail_from="sms@sms.example",
+                public_url=f"http://{nowhere}",
+                trusted_proxies="*",
+            )
+        )
+    assert done.returncode == 1, done.stderr
+    found = {one["subject"]: one for one in json.loads(done.stdout)["checks"] if one["level"] == "problem"}
+    advice = {
+        "clock": "Synchronise the clock",
+        "ports": "or set TUMIRA_PORT to another port",
+        "open files": "LimitNOFILE=",
+        "permissions": f"chmod 600 {tmp_path}/.env",
+        "carriers": "tumira carrier show econet",
+        "mail": "Check TUMIRA_SMTP_URL",
+        "public URL": "Check TUMIRA_PUBLIC_URL",
+        "proxy": "Name the addresses of your proxies",
+    }
+    assert {name: found[name]["advice"].count(words) for name, words in advice.items()} == dict.fromkeys(
+        advice, 1
+    )

@@ -36,7 +36,8 @@ class MovedClock:
         new.replace(self._path)
 
 
-def _find_library() -> Path:
+def find_library() -> Path:
+    """Return libfaketime; skip the test where there is none."""
     for folder in LIBRARIES:
         for found in sorted(Path(folder).glob("**/faketime/libfaketime.so.1")):
             return found
@@ -46,7 +47,7 @@ def _find_library() -> Path:
 @contextmanager
 def run_server_with_clock() -> Iterator[tuple[str, MovedClock]]:
     """Run a PostgreSQL of its own with an empty migrated database."""
-    library = _find_library()
+    library = find_library()
     with open_directory("tumira-clock-", quick_directory()) as directory:
         path = directory / "ahead"
         clock = MovedClock(path)

@@ -20,7 +20,11 @@ _TIME_ERROR: Final = 5
 
 def check_synchronised() -> Diagnosis:
     """Ask the kernel whether a program keeps its clock right."""
-    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
+    return judge_state(ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)))
+
+
+def judge_state(state: int) -> Diagnosis:
+    """Judge what adjtimex returns: negative where it may not be asked."""
     if state < 0:
         return warning("clock", "The kernel does not say whether the clock is synchronised.", _ADVICE)
     if state == _TIME_ERROR:

@@ -59,11 +59,19 @@ def judge_disk(path: Path, what: str, free: int, total: int) -> Diagnosis:
     return ok("disk", words)
 
 
-def check_memory(*, with_postgres: bool) -> Diagnosis:
+def check_memory(*, with_postgres: bool, cgroup: Path = _CGROUP) -> Diagnosis:
+    """Look at the memory of the machine, or of the container that we are in."""
     found = {name: int(kilobytes) * 1024 for name, kilobytes in _MEMORY.findall(_read("/proc/meminfo"))}
-    limit = _read(_CGROUP / "memory.max").strip()
-    total = min(found["MemTotal"], int(limit)) if limit.isdecimal() else found["MemTotal"]
-    return judge_memory(total, found["MemAvailable"], with_postgres=with_postgres)
+    total, available = found["MemTotal"], found["MemAvailable"]
+    limit = _read(cgroup / "memory.max").strip()
+    if limit.isdecimal():
+        # Files that were not read lately make room when memory is needed.
+        files = dict(line.split() for line in _read(cgroup / "memory.stat").splitlines()).get(
+            "inactive_file", 0
+        )
+        left = int(limit) - int(_read(cgroup / "memory.current") or 0) + int(files)
+        total, available = min(total, int(limit)), min(available, max(0, left))
+    return judge_memory(total, available, with_postgres=with_postgres)
 
 
 def judge_memory(total: int, available: int, *, with_postgres: bool) -> Diagnosis:
