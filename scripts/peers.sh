@@ -94,6 +94,11 @@ if ! test -d /usr/share/php/Illuminate/Notifications; then
     install_packages $laravel || echo "Laravel is missing, so the test of its notification channel is skipped: install $laravel."
 fi
 
+# Installed, because an extension fits only the PHP that was built with it: apt upgrades both.
+if ! php -m 2>/dev/null | grep -qx mysqli; then
+    install_packages php-mysql ||
+        echo "PHP's extension for MySQL is missing, so tests of the plugin for WooCommerce are skipped: install php-mysql."
+fi
 # Extracted: installed, WordPress would bring a web server, and MariaDB would run.
 fetch_wordpress() {
     folder=$(mktemp -d) || return 1
@@ -101,7 +106,6 @@ fetch_wordpress() {
         cd "$folder" && chmod 755 . &&
             # shellcheck disable=SC2046 # These are several words.
             apt-get -qq download wordpress php-getid3 mariadb-server-core \
-                "$(php -r 'echo "php", PHP_MAJOR_VERSION, ".", PHP_MINOR_VERSION, "-mysql";')" \
                 $(apt-cache depends mariadb-server-core |
                     awk '$1 == "Depends:" && $2 ~ /^lib(aio|uring|numa|pmem)/ { print $2 }') &&
             for package in *.deb; do dpkg-deb -x "$package" . || exit 1; done && rm -- *.deb

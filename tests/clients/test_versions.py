@@ -51,7 +51,7 @@ def test_the_client_for_javascript_sends_once_on_other_versions(
     assert counted(service, caller) == (len(SENDS) + 3, sent, len(SENDS) + 3, sent * PRICE)
 
 
-@pytest.mark.parametrize("version", ["8.1", "8.5"])
+@pytest.mark.parametrize("version", ["8.1", "8.3", "8.4", "8.5"])
 def test_the_client_for_php_passes_its_tests_on_other_versions(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
