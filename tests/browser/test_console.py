@@ -166,7 +166,8 @@ def count_a_day(service: Service) -> None:
     )
 
 
-@pytest.mark.parametrize("viewport", [PHONE, pytest.param(DESKTOP, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("viewport", [PHONE, DESKTOP])
 def test_charts_fill_their_cards_and_have_tables(
     service: Service, admin: OperatorBrowser, open_page: Opener, viewport: Viewport
 ) -> None:

@@ -28,7 +28,7 @@ def enter(full: FullService, open_page: Opener, way: Way) -> Hand:
     return hand
 
 
-@ways("desk without scripts")
+@ways()
 def test_a_code_that_did_not_come_is_found(full: FullService, open_page: Opener, way: Way) -> None:
     hand = enter(full, open_page, way)
     page = hand.page

@@ -137,6 +137,7 @@ def top_up_of(page: Page) -> str:
     return page.url.rpartition("/")[2]
 
 
+@pytest.mark.long
 def test_mobile_money_is_credited_while_somebody_looks(
     world: World, caller: Caller, open_page: Opener
 ) -> None:

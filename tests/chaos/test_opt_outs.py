@@ -126,7 +126,8 @@ async def send_while_recipients_leave(
         return leaving.accepted_late, await leaving.handed_over_late()
 
 
-@pytest.mark.parametrize("count", [4, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("count", [4, 10])
 async def test_who_opts_out_at_one_node_gets_nothing_more_from_any(engine: Engine, count: int) -> None:
     assert await send_while_recipients_leave(engine, count) == (0, 0)
     found = await endings(engine)

@@ -94,7 +94,8 @@ async def count_wrong(
     )
 
 
-@pytest.mark.parametrize("waiting", [50, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("waiting", [50, 300])
 async def test_a_name_that_one_node_revokes_is_used_by_no_other(engine: Engine, waiting: int) -> None:
     used, wrong = await send_while_names_come_and_go(engine, waiting)
     assert used == {DEFAULT, *NAMES}, "it shows nothing unless all of them were used"

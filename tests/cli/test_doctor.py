@@ -30,6 +30,7 @@ SUBJECTS = (
 )
 
 
+@pytest.mark.long
 def test_a_machine_that_serves_is_checked(database_url: str, tmp_path: Path) -> None:
     port = free_port()
     web = start("web", database_url=database_url, port=port)
