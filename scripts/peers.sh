@@ -132,12 +132,13 @@ if ! command -v etcd >/dev/null && ! test -x .tools/etcd/usr/bin/etcd && ! fetch
     echo "etcd is missing, so tests with Patroni are skipped: install etcd-server."
 fi
 
-# In a folder of its own, because nothing of ours imports it, and made again when a pin or Python changes.
+# In a folder of its own, because nothing of ours imports it, and made again when a pin or Python changes. It is
+# compiled here: PostgreSQL's user cannot write there, and each start of a server would compile it.
 fetch_patroni() {
-    mark=$(cksum requirements-patroni.txt && .venv/bin/python --version)
+    mark=$(echo compiled && cksum requirements-patroni.txt && .venv/bin/python --version)
     if [ "$(cat .tools/patroni/installed 2>/dev/null)" != "$mark" ]; then
         rm -rf .tools/patroni
-        .venv/bin/python -m pip install -qq --disable-pip-version-check --root-user-action ignore --no-compile \
+        .venv/bin/python -m pip install -qq --disable-pip-version-check --root-user-action ignore \
             --require-hashes --target .tools/patroni -r requirements-patroni.txt &&
             echo "$mark" >.tools/patroni/installed
     fi

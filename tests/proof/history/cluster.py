@@ -348,7 +348,9 @@ def _mount(disk: Path) -> str | None:
     """Mount a small disk; return why there is none."""
     options = f"size={DISK_MB}m,mode=0755"
     done = _try("mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk))
-    return None if done is None else f"a disk of its own cannot be mounted, which needs root: {done}"
+    if done is None:
+        return None
+    return f"a disk of its own cannot be mounted, which needs root: {done.rsplit(': ', 1)[-1]}"
 
 
 def _compile(home: Path) -> tuple[Path, str | None]:
