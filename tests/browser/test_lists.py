@@ -29,7 +29,7 @@ def service(server_url: str) -> Iterator[Service]:
 
 @ways()
 def test_a_list_is_written_to_later(service: Service, open_page: Opener, way: Way) -> None:
-    person = sign_up(service)
+    person = sign_up(service, f"+26377120004{WAYS.index(way)}")
     (row,) = service.sql("SELECT id FROM accounts WHERE phone = $1", person.phone)
     service.run(manage_accounts.credit, row["id"], Decimal(10), note="for tests", actor="test")
     hand = Hand.open(open_page, service.base, way)

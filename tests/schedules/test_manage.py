@@ -362,7 +362,7 @@ def test_holds_and_balance_add_up_through_one_of_everything(shared_url: str) -> 
 
 # Each history is some dozens of transactions and an audit.
 @pytest.mark.long
-@settings(max_examples=60)
+@settings(max_examples=300)
 @given(ACTS)
 def test_holds_and_balance_are_always_what_there_was(
     shared_url: str, acts: list[tuple[str, int, int]]

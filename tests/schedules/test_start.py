@@ -196,6 +196,33 @@ async def test_the_passcode_guard_counts_what_was_sent_until_then(engine: Engine
     assert await engine.audit() == []
 
 
+async def test_the_passcode_guard_stops_a_range_when_sends_begin(engine: Engine) -> None:
+    """Nothing was counted while they waited, so each of them was scheduled."""
+    caller = await engine.open_account("1")
+    await manage_accounts.set_passcode_limits(
+        engine.database, caller.id, lambda _: PasscodeLimits(range=2), actor=ACTOR
+    )
+    to = numbers(5)
+    some, none = [
+        await schedule(engine.database, caller.id, part, "Your code is 493817.") for part in (to[:2], to[2:3])
+    ]
+    rows = [f"{number},49381{place}" for place, number in enumerate(to[3:])]
+    upload_id, made = await check_and_schedule(engine.database, caller.id, rows, "Your code is {name}.")
+    assert isinstance(made, Scheduled)
+    for schedule_id in (some, none, made.id):
+        await make_due(engine.database, schedule_id)
+        assert await start_due(engine.database) == 1
+    await send_files(engine.database)
+    assert await sent_to(engine) == Counter(to[:2])
+    problem = (await get(engine.database, caller.id, none)).problem
+    assert problem == "None of the recipients can be sent to any more."
+    left_out = await engine.rows("SELECT code FROM upload_faults WHERE upload_id = $1", upload_id)
+    assert [row["code"] for row in left_out] == ["RECIPIENT_LIMIT"] * 2
+    assert (await get(engine.database, caller.id, made.id)).held == 0
+    assert await balance_of(engine.database, caller.id) == 1 - 2 * PRICE
+    assert await engine.audit() == []
+
+
 async def test_after_an_outage_it_begins_late_but_not_too_late(engine: Engine) -> None:
     caller = await engine.open_account("1")
     late, too_late = [await schedule(engine.database, caller.id, numbers(1)) for _ in range(2)]
