@@ -15,7 +15,7 @@ from tumira.api.docs.errors import ADVICE, FIELD_CODES, RECIPIENT_CODES
 from tumira.api.docs.examples import example_refusal
 from tumira.api.docs.openapi import document
 from tumira.core.errors import Refusal, all_refusals
-from tumira.dashboard.permissions import ROUTES
+from tumira.dashboard.permissions import ASKS_PASSWORD, ROUTES
 from tumira.identity.roles import PERMISSIONS, MemberRole
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -35,7 +35,8 @@ _PERMISSIONS: Final = """\
 # Permissions
 
 What each page and form of the dashboard needs, and which roles have it; [people.md](people.md) says
-what the roles are for. A route that is not in the table stops the start of the service.
+what the roles are for. A route that is not in the table stops the start of the service. Forms with
+*again* under Password ask for the password of who is signed in.
 
 This page is made from `tumira/dashboard/permissions.py` and `tumira/identity/roles.py` by
 `make docs`.
@@ -82,12 +83,17 @@ def errors_page() -> str:
 def permissions_page() -> str:
     """Write the permission that each route of the dashboard needs, and the roles that have it."""
     rows = [
-        (f"`{route}`", "no session", "anyone")
+        (f"`{route}`", "no session", "anyone", "")
         if needed is None
-        else (f"`{route}`", needed, ", ".join(role for role in MemberRole if needed in PERMISSIONS[role]))
+        else (
+            f"`{route}`",
+            needed,
+            ", ".join(role for role in MemberRole if needed in PERMISSIONS[role]),
+            "again" if route in ASKS_PASSWORD else "",
+        )
         for route, needed in ROUTES.items()
     ]
-    return f"{_PERMISSIONS}\n{_table(('Route', 'Permission', 'Roles'), rows)}"
+    return f"{_PERMISSIONS}\n{_table(('Route', 'Permission', 'Roles', 'Password'), rows)}"
 
 
 def _section(refusal: type[Refusal]) -> str:

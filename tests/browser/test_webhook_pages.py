@@ -36,6 +36,7 @@ def test_an_endpoint_is_set_up_looked_after_and_removed(
     hand.go_to("Webhooks")
     hand.fill("URL", "https://10.0.0.1:5432/")
     hand.fill("Description (optional)", "Shop")
+    hand.fill("Your password", PASSWORD)
     for type_ in page.get_by_role("checkbox").all():
         hand.tick(type_, checked=False)
     hand.button("Add endpoint")
@@ -43,6 +44,10 @@ def test_an_endpoint_is_set_up_looked_after_and_removed(
     expect(hand.field("Description (optional)")).to_have_value("Shop")
     hand.fill("URL", URL)
     hand.tick(page.get_by_role("checkbox", name="message.failed"))
+    hand.fill("Your password", "not my password")
+    hand.button("Add endpoint")
+    hand.expect_refused("Wrong password.")
+    hand.fill("Your password", PASSWORD)
     hand.button("Add endpoint")
     secret = page.locator("#secret")
     expect(secret).to_have_text(re.compile(r"whsec_\S{44}"))
@@ -62,13 +67,14 @@ def test_an_endpoint_is_set_up_looked_after_and_removed(
     hand.button("Test and resume")
     hand.expect_told("your server has not answered yet")
     hand.unfold("Rotate secret")
-    hand.fill("Your password", PASSWORD)
+    hand.fill(page.locator("#password"), PASSWORD)
     hand.button("Create new secret")
     expect(secret).to_have_text(re.compile(r"whsec_\S{44}"))
     hand.unfold("Change endpoint")
     hand.fill("Description (optional)", "Till")
     hand.button("Save")
     expect(page.get_by_text("Till", exact=True)).to_be_visible()
+    _change_url(hand)
     expect(page.get_by_role("button", name="Remove endpoint")).to_be_hidden()
     hand.unfold("Remove endpoint")
     hand.button("Remove endpoint")
@@ -128,3 +134,15 @@ def fail(service: Service, person: Person) -> None:
         " position = 1, warnings = 1, rest_until = now() + interval '5 minutes' WHERE account_id = $1",
         account_of(service, person),
     )
+
+
+def _change_url(hand: Hand) -> None:
+    hand.unfold("Change endpoint")
+    hand.fill("URL", URL + "/new")
+    hand.button("Save")
+    # Another URL needs the password, and the form stays open.
+    hand.expect_refused("Wrong password.")
+    hand.fill(hand.page.locator("#password_for_url"), PASSWORD)
+    hand.inspect("endpoint-changed")
+    hand.button("Save")
+    hand.expect_heading(URL + "/new")

@@ -9,10 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tests.support.identity.members import one_of_each
+from tests.support.full_service import add_endpoint
+from tests.support.identity.members import add, one_of_each
 from tests.support.identity.people import NAME, Person, goes_to, new_browser, run_behind_proxy, sign_up
 from tests.support.processes.service import Service
-from tumira.dashboard.permissions import ROUTES, PrivateRoute, check_table, needed_for
+from tumira.core.ids import write_id
+from tumira.dashboard.permissions import ASKS_PASSWORD, ROUTES, PrivateRoute, check_table, needed_for
 from tumira.identity.roles import MemberRole
 
 # What the table must say, written by hand: what each role is for, and what it must not do.
@@ -115,6 +117,45 @@ def test_a_role_does_what_the_table_says_and_nothing_else(
             assert NAME in answer.text, "it says whom to ask"
         assert answer.status_code < 500, (route, answer.text)
     assert wrong == {}
+
+
+# What each of these forms sends that asks for the password, which is wrong or missing here.
+SENSITIVE: Final = {
+    "POST /dashboard/approvals": {"approval_above": "5"},
+    "POST /dashboard/keys": {"name": "till", "scope": "messages:send"},
+    "POST /dashboard/webhooks": {"url": "https://hooks.example.com/two", "type": "balance.low"},
+    "POST /dashboard/webhooks/{id}/change": {"url": "https://hooks.example.com/three", "type": "balance.low"},
+    "POST /dashboard/webhooks/{id}/rotate": {"seen": ""},
+    "POST /dashboard/settings/email": {"email": "thief@example.com"},
+    "POST /dashboard/settings/password": {"new_password": "a thief's password"},
+    "POST /dashboard/settings/second-factor": {},
+    "POST /dashboard/settings/second-factor/off": {"code": "123456"},
+    "POST /dashboard/people/leave": {},
+    "POST /dashboard/people": {"phone": "+263771200099", "role": "owner"},
+    "POST /dashboard/people/{id}/role": {"role": "owner"},
+    "POST /dashboard/people/{id}/remove": {},
+    "POST /dashboard/settings/limits": {"call_limit": "", "daily_limit": ""},
+    "POST /dashboard/settings/close": {"word": "CLOSE"},
+}
+
+
+def test_sensitive_changes_ask_for_the_password_again(service: Service) -> None:
+    owner = sign_up(service)
+    viewer = add(service, owner, MemberRole.VIEWER)
+    endpoint = add_endpoint(owner, "https://hooks.example.com/one")
+    (row,) = service.sql("SELECT id FROM people WHERE phone = $1", viewer.phone)
+    ids = {"webhooks": endpoint, "people": write_id("per_", row["id"])}
+    history = owner.browser.get("/dashboard/settings/changes").text
+    assert set(SENSITIVE) == ASKS_PASSWORD
+    for route, fields in SENSITIVE.items():
+        path = route.removeprefix("POST ")
+        path = path.replace("{id}", ids.get(path.split("/")[2], ""))
+        answer = owner.browser.post(path, data={"pressed": "1", **fields})
+        assert answer.status_code in {422, 429}, route
+        assert re.search("Wrong password|Too many", answer.text), route
+    # Nothing was changed, and nobody has gone.
+    assert owner.browser.get("/dashboard/settings/changes").text == history
+    assert viewer.browser.get("/dashboard").status_code == 200
 
 
 def test_nobody_comes_in_without_a_session(service: Service) -> None:

@@ -57,7 +57,8 @@ def person(service: Service) -> Person:
 
 
 def post(person: Person, form: str, **fields: str) -> httpx.Response:
-    return person.browser.post(f"{SETTINGS}/{form}", data=fields)
+    passwords = {f"password_for_{form}": person.password}
+    return person.browser.post(f"{SETTINGS}/{form}", data={**passwords, **fields})
 
 
 def end(person: Person, session: str) -> httpx.Response:

@@ -211,6 +211,28 @@ ROUTES: Final[Mapping[str, Permission | None]] = {
     "GET /dashboard/settings/changes": OWN,
 }
 
+# Forms that ask for the password again: who finds a browser that is signed in must not get further with it.
+ASKS_PASSWORD: Final = frozenset(
+    {
+        "POST /dashboard/approvals",
+        "POST /dashboard/keys",
+        "POST /dashboard/webhooks",
+        # For another URL.
+        "POST /dashboard/webhooks/{id}/change",
+        "POST /dashboard/webhooks/{id}/rotate",
+        "POST /dashboard/settings/email",
+        "POST /dashboard/settings/password",
+        "POST /dashboard/settings/second-factor",
+        "POST /dashboard/settings/second-factor/off",
+        "POST /dashboard/people/leave",
+        "POST /dashboard/people",
+        "POST /dashboard/people/{id}/role",
+        "POST /dashboard/people/{id}/remove",
+        "POST /dashboard/settings/limits",
+        "POST /dashboard/settings/close",
+    }
+)
+
 
 class PrivateRoute(Route):
     """A route that checks the session and its role."""

@@ -39,7 +39,7 @@ def add(person: Person, url: str = URL, description: str = "", types: Sequence[s
 
 
 def post(person: Person, below: str, **fields: Any) -> httpx.Response:
-    return person.browser.post(WEBHOOKS + below, data=fields)
+    return person.browser.post(WEBHOOKS + below, data={"password_for_url": person.password, **fields})
 
 
 def show(person: Person, endpoint: str, query: str = "") -> str:

@@ -91,6 +91,7 @@ class OwnNameForm(Form):
 
 class EmailForm(Form):
     email = TextField(lambda email: check_email(email) if email else None, cut=300)
+    password_for_email = Secret(cut=PASSWORD_MAX)
 
 
 class PasswordForm(Form):
@@ -101,6 +102,7 @@ class PasswordForm(Form):
 class SpendLimitsForm(Form):
     call_limit = Amount()
     daily_limit = Amount()
+    password_for_limits = Secret(cut=PASSWORD_MAX)
 
 
 class NoticeForm(Form):
@@ -146,11 +148,21 @@ def routes(services: Services) -> Sequence[Route]:
         private(services, SETTINGS, show),
         private(services, SETTINGS + "/profile", saving(ProfileForm, "profile", change_profile), "POST"),
         private(services, SETTINGS + "/name", saving(OwnNameForm, "name", change_own_name), "POST"),
-        private(services, SETTINGS + "/email", saving(EmailForm, "email", change_email), "POST"),
+        private(
+            services,
+            SETTINGS + "/email",
+            saving(EmailForm, "email", change_email, "password_for_email"),
+            "POST",
+        ),
         private(services, SETTINGS + "/password", change_password, "POST"),
         private(services, SETTINGS + "/sessions/others", end_others, "POST"),
         private(services, SETTINGS + "/sessions/{id}", end_session, "POST"),
-        private(services, SETTINGS + "/limits", saving(SpendLimitsForm, "limits", change_limits), "POST"),
+        private(
+            services,
+            SETTINGS + "/limits",
+            saving(SpendLimitsForm, "limits", change_limits, "password_for_limits"),
+            "POST",
+        ),
         private(services, SETTINGS + "/notice", saving(NoticeForm, "notice", change_notice), "POST"),
         private(
             services, SETTINGS + "/lifetimes", saving(LifetimesForm, "lifetimes", change_lifetimes), "POST"
@@ -229,14 +241,24 @@ def show_done(what: str) -> Response:
 
 
 def saving(
-    form_type: type[AnyForm], what: str, save: Callable[[CustomerSession, AnyForm], Awaitable[None]]
+    form_type: type[AnyForm],
+    what: str,
+    save: Callable[[CustomerSession, AnyForm], Awaitable[None]],
+    password: str | None = None,
 ) -> Private:
-    """Return the handler of a form that is saved, or shown again beside its faults."""
+    """Return the handler of a form that is saved, or shown again beside its faults.
+
+    `password` is the field for the password, which a sensitive change asks for again.
+    """
 
     async def answer(session: CustomerSession) -> Response:
         form = await form_type.read(session.request)
         if form.faults:
             return await _page(session, form.faults, 422, **form.filled)
+        if password is not None:
+            refused = await ask_password(session, getattr(form, password).data)
+            if refused is not None:
+                return await _page(session, {password: refused[0]}, refused[1], **form.filled)
         await save(session, form)
         return show_done(what)
 

@@ -116,6 +116,7 @@ class EndpointForm(Form):
     )
     description = TextField()
     types = Ticked(SUBSCRIBABLE, name="type")
+    password_for_url = Secret(cut=PASSWORD_MAX)
 
     @property
     def given(self) -> Mapping[str, Any]:
@@ -159,6 +160,9 @@ async def add(session: CustomerSession) -> Response:
     form = await EndpointForm.read(session.request)
     doubt = None if form.faults else await look_at(session, form)
     if not form.faults:
+        refused = await ask_password(session, form.password_for_url.data)
+        if refused is not None:
+            return await _list(session, {"password_for_url": refused[0]}, refused[1], given=form.given)
         try:
             endpoint, secret = await manage.add_endpoint(
                 session.database,
@@ -270,6 +274,11 @@ async def change(session: CustomerSession, endpoint_id: EndpointId) -> Response:
     url = None if form.url.data == endpoint.url else form.url.data
     if not form.faults and url is not None:
         await look_at(session, form)
+    if not form.faults and url is not None:
+        refused = await ask_password(session, form.password_for_url.data)
+        if refused is not None:
+            faults = {"password_for_url": refused[0]}
+            return await _show(session, endpoint_id, faults, refused[1], given=form.given)
     if not form.faults:
         try:
             await manage.change_endpoint(
