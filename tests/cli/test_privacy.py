@@ -20,7 +20,7 @@ from tests.support.processes.service import Service, run_web
 from tests.support.uploads.files import check_file
 from tumira.audit_log import Actor
 from tumira.cli import privacy
-from tumira.contacts import manage
+from tumira.contacts import manage, manage_texts
 from tumira.core.ids import ScheduleId, new_id
 from tumira.delivery.replies.handle import handle_replies
 from tumira.delivery.replies.parts import ReplyPart
@@ -34,11 +34,20 @@ from tumira.uploads.check_rows import Wanted
 ASKED: Final = ("--note", "letter of 12 May")
 SHOWN: Final = (
     "request_id dry_run messages texts scheduled file_rows bad_file_rows replies webhook_answers "
-    "proofs receipts received contacts accounts waiting finished account_id"
+    "proofs receipts received contacts saved_texts accounts waiting finished account_id"
 )
 
-KINDS: Final = ("messages", "replies", "opt_outs", "lists", "schedules", "files")
-EXPORTED: Final = "number messages replies opt_outs lists schedules files complete account_id"
+KINDS: Final = (
+    "messages",
+    "replies",
+    "opt_outs",
+    "lists",
+    "saved_texts",
+    "schedules",
+    "drafts",
+    "files",
+)
+EXPORTED: Final = f"number {' '.join(KINDS)} complete account_id"
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +189,17 @@ async def test_what_is_stored_about_a_number_is_exported(
     await asyncio.to_thread(customer.send, mine, body="Your balance is 12.50.")
     await engine.until_all("delivered")
     list_id = await manage.create_list(engine.database, customer.caller.id, "Members", Actor("cli:test"))
-    await manage.put_contact(engine.database, customer.caller.id, list_id, mine, ["Ada"], None)
+    await manage.put_contact(
+        engine.database, customer.caller.id, list_id, mine, ["Ada"], None, Actor("cli:test")
+    )
+    await manage_texts.save_text(
+        engine.database, customer.caller.id, "Help", "Call Ada on 077 128 0010.", Actor("cli:test")
+    )
+    await engine.rows(
+        "INSERT INTO approvals (id, account_id, token, recipients, message, count, cost, asked_by)"
+        " VALUES (gen_random_uuid(), $1, 'x', '077 128 0010', 'Your lesson is over.', 1, 1, $1)",
+        customer.caller.id,
+    )
     draft = Draft(mine, "Your lesson begins at 9.", "")
     review = await compose.examine(engine.database, customer.caller.id, draft)
     schedule_id = ScheduleId(new_id(time.time_ns() // 1_000_000))
@@ -206,6 +225,12 @@ async def test_what_is_stored_about_a_number_is_exported(
     assert [one["text"] for one in found["replies"]] == ["Thanks"]
     assert [(one["account_id"], one["source"]) for one in found["opt_outs"]] == [(account_id, "page")]
     assert [(one["list"], one["values"]) for one in found["lists"]] == [("Members", {"name": "Ada"})]
+    assert [(one["account_id"], one["message"]) for one in found["saved_texts"]] == [
+        (account_id, "Call Ada on 077 128 0010.")
+    ]
+    assert [(one["state"], one["message"]) for one in found["drafts"]] == [
+        ("waiting", "Your lesson is over.")
+    ]
     (later,) = found["schedules"]
     assert (later["state"], later["message"]) == ("waiting", "Your lesson begins at 9.")
     assert (found["number"], found["files"], found["complete"], found["account_id"]) == (mine, [], True, None)
@@ -214,7 +239,9 @@ async def test_what_is_stored_about_a_number_is_exported(
     (recorded, _again) = await engine.rows(
         "SELECT detail FROM operator_changes WHERE what = 'number exported' ORDER BY id"
     )
-    assert recorded["detail"] == "••••••010: 1 messages, 1 replies, 1 opt-outs, 1 lists, 1 schedules, 0 files"
+    assert recorded["detail"] == (
+        "••••••010: 1 messages, 1 replies, 1 opt-outs, 1 lists, 1 saved-texts, 1 schedules, 1 drafts, 0 files"
+    )
 
     # Nothing is left of it but the opt-out, which keeps messages away.
     await asyncio.to_thread(cli.json, "erase", "--number", mine, *ASKED)

@@ -44,7 +44,7 @@ async def new_list(engine: Engine, caller: Caller, name: str = "Members", *numbe
 async def put(
     engine: Engine, caller: Caller, list_id: ContactListId, number: str, *cells: str, **more: str
 ) -> str:
-    return await manage.put_contact(engine.database, caller.id, list_id, number, cells, "ZW", **more)
+    return await manage.put_contact(engine.database, caller.id, list_id, number, cells, "ZW", OWN, **more)
 
 
 async def bring(engine: Engine, caller: Caller, list_id: ContactListId, text: str) -> Imported:
@@ -95,8 +95,8 @@ async def test_a_list_is_filled_changed_and_deleted(engine: Engine) -> None:
     # A contact gets another number; its old one is gone.
     await put(engine, caller, list_id, "0771200003", "Ben", before=TWO)
     assert list(await contacts(engine, caller, list_id)) == [ONE, "+263771200003"]
-    assert await manage.remove_contact(engine.database, caller.id, list_id, ONE)
-    assert not await manage.remove_contact(engine.database, caller.id, list_id, ONE)
+    assert await manage.remove_contact(engine.database, caller.id, list_id, ONE, OWN)
+    assert not await manage.remove_contact(engine.database, caller.id, list_id, ONE, OWN)
     await manage.rename_list(engine.database, caller.id, list_id, "Guests", OWN)
     await manage.delete_list(engine.database, caller.id, list_id, OWN)
     assert await find(engine, caller.id, list_id) is None
@@ -223,7 +223,7 @@ async def test_nobody_changes_or_sees_a_list_or_text_of_another(engine: Engine) 
             manage.delete_list(engine.database, other.id, foreign, OWN),
             manage.add_column(engine.database, other.id, foreign, "x", OWN),
             put(engine, other, foreign, TWO),
-            manage.remove_contact(engine.database, other.id, foreign, ONE),
+            manage.remove_contact(engine.database, other.id, foreign, ONE, OWN),
             bring(engine, other, foreign, f"to\n{TWO}"),
         ):
             with pytest.raises(OperatorError, match="This list was deleted"):

@@ -20,6 +20,7 @@ from tests.support.sending.batchers import send_call
 from tests.support.uploads.files import check_file
 from tumira.audit_log import Actor
 from tumira.contacts import manage as manage_lists
+from tumira.contacts import manage_texts
 from tumira.content import near_line
 from tumira.content.near_line_store import MarkedSend
 from tumira.core.errors import OperatorError
@@ -207,8 +208,16 @@ async def _scatter(office: Office, number: str) -> None:
     # A list with the number, and with a contact that has it as a second one.
     list_id = await manage_lists.create_list(office.database, world.caller.id, "People", ACTOR, [number])
     await manage_lists.put_contact(
-        office.database, world.caller.id, list_id, next(_numbers), [f"Ben, or {local[:3]} {local[3:]}"], "ZW"
+        office.database,
+        world.caller.id,
+        list_id,
+        next(_numbers),
+        [f"Ben, or {local[:3]} {local[3:]}"],
+        "ZW",
+        ACTOR,
     )
+    # A saved text that names it.
+    await manage_texts.save_text(office.database, world.caller.id, "Help", f"Call {local} for help.", ACTOR)
     # Sends that wait for their time: to the number alone, to others too, and in a file.
     await schedule(office.database, world.caller.id, [number], f"Your order for {number} is here.")
     await schedule(office.database, world.caller.id, [number, next(_numbers)])
@@ -256,6 +265,7 @@ HOLDERS: Final = {
     "upload_chunks",
     "upload_faults",
     "contacts",
+    "saved_texts",
     "schedules",
     "webhook_attempts",
     "verifications",
@@ -287,6 +297,7 @@ async def test_no_table_holds_the_number_afterwards_and_the_books_are_as_before(
         "receipts": 1,
         "received": 1,
         "contacts": 1,
+        "saved_texts": 1,
     }
     assert set(erased.others) == set(OTHERS)
     assert await office.where(number) == set()
@@ -294,6 +305,10 @@ async def test_no_table_holds_the_number_afterwards_and_the_books_are_as_before(
         "SELECT text FROM near_line_texts WHERE account_id = $1", office.world.caller.id
     )
     assert [row["text"] for row in left] == ["Dear Ada, it is here."]
+    left = await office.world.rows(
+        "SELECT message FROM saved_texts WHERE account_id = $1", office.world.caller.id
+    )
+    assert [row["message"] for row in left] == ["Call (erased) for help."]
     assert await office.ledger() == before
     assert await office.is_sound()
 
@@ -449,6 +464,35 @@ async def test_every_file_with_the_number_is_found(office: Office, number: str) 
     )
     assert {tuple(row["bodies"]) for row in rows} == {("", "Dear Ada, it is here.")}
     assert {row["recipients"][0] for row in rows} == {ERASED}
+
+
+async def test_saved_texts_lose_the_number_however_it_is_spelt(
+    office: Office, number: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasure_steps, "ROWS_MAX", 2)
+    account_id, local = office.world.caller.id, number[4:]
+    spelt = (number, number[1:], f"00{number[1:]}", f"0{local}", f"+263 (77) {local[2:5]}-{local[5:]}", local)
+    for place, one in enumerate(spelt):
+        await manage_texts.save_text(office.database, account_id, f"Ask {one}", f"{place}: {one}, ok", ACTOR)
+    other = await manage_texts.save_text(
+        office.database, account_id, "Other", f"1{number[-4:]} {{to}}", ACTOR
+    )
+
+    erased = await office.erase(number)
+
+    assert erased.others["saved_texts"] == len(spelt)
+    assert account_id in erased.accounts
+    rows = await office.world.rows(
+        "SELECT id, name, message FROM saved_texts WHERE account_id = $1 ORDER BY message", account_id
+    )
+    left = {row["id"]: (row["name"], row["message"]) for row in rows}
+    assert left.pop(other) == ("Other", f"1{number[-4:]} {{to}}")
+    assert [message for _name, message in left.values()] == [
+        f"{place}: (erased), ok" for place in range(len(spelt))
+    ]
+    # No two texts of an account have the same name.
+    assert len({name for name, _message in left.values()}) == len(spelt)
+    assert {name.rpartition(" ")[0] for name, _message in left.values()} == {"Ask (erased)"}
 
 
 async def test_messages_after_the_request_are_left_alone(office: Office, number: str) -> None:

@@ -215,7 +215,7 @@ def _add_lists(service: Service, account_id: AccountId) -> dict[str, str]:
 async def _put_contact(
     database: Database, account_id: AccountId, list_id: ContactListId, cells: Sequence[str]
 ) -> None:
-    await lists.put_contact(database, account_id, list_id, REPLIER, cells, None, before=REPLIER)
+    await lists.put_contact(database, account_id, list_id, REPLIER, cells, None, ACTOR, before=REPLIER)
 
 
 def account_of(service: Service, person: Person) -> AccountId:
@@ -491,9 +491,8 @@ def _add_endpoints(service: Service, person: Person) -> dict[str, str]:
 
 
 def add_endpoint(person: Person, url: str, description: str = "") -> str:
-    page = person.browser.post(
-        "/dashboard/webhooks", data={"url": url, "description": description, "type": ["balance.low"]}
-    )
+    form = {"url": url, "description": description, "type": "balance.low"}
+    page = person.browser.post("/dashboard/webhooks", data={**form, "password_for_url": person.password})
     found = re.search(r"/dashboard/webhooks/(end_\w+)\">Test the endpoint", page.text)
     assert found is not None, page.text
     return found[1]

@@ -1,11 +1,11 @@
 """Sends that wait for a second person's approval, and their outcomes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
@@ -234,6 +234,21 @@ UPDATE approvals
 async def erase_number(connection: Connection, national: str, before: datetime) -> None:
     """Erase drafts that hold a number, and all that are decided."""
     await SQL_ERASE.rows(connection, national=national, before=before)
+
+
+SQL_LIST_TO: Final = Statement("""
+SELECT account_id, asked_at, state, message
+  FROM approvals
+ WHERE recipients IS NOT NULL
+   AND regexp_replace(recipients, '[^0-9]', '', 'g') LIKE '%' || %(national)s::text || '%'
+ ORDER BY asked_at
+ LIMIT %(count_max)s
+""")
+
+
+async def list_to(connection: Connection, national: str, count_max: int) -> Sequence[Mapping[str, Any]]:
+    """Return the drafts of all accounts that hold a number."""
+    return [dict(row) for row in await SQL_LIST_TO.rows(connection, national=national, count_max=count_max)]
 
 
 SQL_DELETE_OLD: Final = Statement(f"""

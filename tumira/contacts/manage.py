@@ -170,6 +170,7 @@ async def put_contact(
     written: str,
     cells: Sequence[str],
     country: str | None,
+    actor: Actor,
     *,
     before: str | None = None,
 ) -> str:
@@ -191,15 +192,28 @@ async def put_contact(
             if before is None or not await store.delete_contact(connection, list_id, before):
                 await _make_room(connection, account_id, 1, "")
         await store.put_contacts(connection, list_id, {number: kept})
+        what = "contact added" if before is None else "contact changed"
+        await _record_contact(connection, held, actor, what, number)
     return number
 
 
+async def _record_contact(
+    connection: Connection, held: ContactList, actor: Actor, what: str, number: str
+) -> None:
+    # History is kept longer than numbers may be.
+    detail = f"{held.name}: number ending in {number[-3:]}"
+    await audit_log.record(connection, held.account_id, actor, what, detail)
+
+
 async def remove_contact(
-    database: Database, account_id: AccountId, list_id: ContactListId, number: str
+    database: Database, account_id: AccountId, list_id: ContactListId, number: str, actor: Actor
 ) -> bool:
     async with database.transaction() as connection:
-        await _hold(connection, account_id, list_id)
-        return await store.delete_contact(connection, list_id, number)
+        held = await _hold(connection, account_id, list_id)
+        is_gone = await store.delete_contact(connection, list_id, number)
+        if is_gone:
+            await _record_contact(connection, held, actor, "contact removed", number)
+        return is_gone
 
 
 async def import_file(

@@ -7,11 +7,13 @@ from typing import Any, Final
 from uuid import UUID
 
 from tumira import audit_log
+from tumira.approvals import store as approvals
 from tumira.audit_log import Actor
 from tumira.contacts import store as contacts
 from tumira.core.ids import REPLY, UPLOAD, AccountId, MessageId, made_at_ms, write_id
 from tumira.delivery.place_receipts import mask
 from tumira.operations.erasure import store as erasure
+from tumira.operations.erasure.contacts import list_texts
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.pricing.phone_numbers import Subject
@@ -40,7 +42,9 @@ async def export_number(database: Database, subject: Subject, actor: Actor) -> M
             "replies": await _replies(connection, number),
             "opt_outs": await _opt_outs(connection, number),
             "lists": await _lists(connection, number),
+            "saved_texts": await list_texts(connection, subject, EXPORTED_MAX + 1),
             "schedules": await schedules.list_to(connection, number, EXPORTED_MAX + 1),
+            "drafts": await approvals.list_to(connection, subject.national, EXPORTED_MAX + 1),
             "files": await _files(connection, number),
         }
     async with database.transaction() as connection:

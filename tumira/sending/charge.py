@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
+from tumira import audit_log
 from tumira.accounts.store import LockedAccount
-from tumira.core.ids import AccountId, BatchId, message_ids, new_id
+from tumira.audit_log import Actor
+from tumira.core import money
+from tumira.core.ids import BATCH, AccountId, BatchId, message_ids, new_id, write_id
 from tumira.postgres.connection import Connection
 from tumira.pricing.legs import split_by_network
 from tumira.pricing.quote import Quote, ValidRequest, unbilled_octets
@@ -44,6 +47,7 @@ class Charges:
         self._ranges: dict[RangeKey, RangeCodes] = dict(facts.ranges)
         self._counted: set[RangeKey] = set()
         self._stops: list[NewStop] = []
+        self._sent_by: list[tuple[Actor, NewBatch]] = []
 
     def touch(self, account: LockedAccount) -> None:
         """Write this account's counters, also if nothing is charged."""
@@ -100,10 +104,12 @@ class Charges:
         render: Render,
         *,
         stored: bool = False,
+        by: Actor | None = None,
     ) -> bytes:
         """Charge a batch to its account, and return the answer, which is kept for its Idempotency-Key.
 
-        `stored` says that the rows of the batch are written already, earlier in this transaction.
+        `stored` says that the rows of the batch are written already, earlier in this transaction. `by` is
+        the person whom the account's history names.
         """
         cost = batch.quote.total_cost
         spend(account, cost, unbilled_octets(batch.request, batch.quote), self._facts.now)
@@ -114,6 +120,8 @@ class Charges:
         self._debits.append(Debit(account.id, batch.id, cost, key, fingerprint, response))
         if not stored:
             self._batches.append(batch)
+        if by is not None:
+            self._sent_by.append((by, batch))
         return response
 
     def guard(self, account: LockedAccount, numbers: Sequence[str]) -> GuardDecision:
@@ -141,3 +149,7 @@ class Charges:
             await tell_low_balances(connection, low, self._facts.now)
         if self._stops:
             await tell_stops(connection, self._stops, self._facts.now)
+        for by, batch in self._sent_by:
+            count, cost = len(batch.quote.numbers), money.write(batch.quote.total_cost)
+            detail = f"{write_id(BATCH, batch.id)}: {count} messages, {cost} USD"
+            await audit_log.record(connection, batch.account_id, by, "message sent", detail)

@@ -14,6 +14,7 @@ from tumira.accounts import message_settings
 from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import Scope
 from tumira.accounts.store import Account
+from tumira.audit_log import Actor
 from tumira.content import template_store
 from tumira.content.check import check_text, classify_early
 from tumira.core import money
@@ -208,10 +209,16 @@ def write_terms(priced: Quote) -> str:
 
 
 async def send(
-    batcher: Batcher, account_id: AccountId, token: str, draft: Draft, review: Review
+    batcher: Batcher,
+    account_id: AccountId,
+    token: str,
+    draft: Draft,
+    review: Review,
+    by: Actor | None = None,
 ) -> str | Refusal:
     """Send a draft and return its batch's id, the same for every call with this token.
 
+    The account's history names who sent it, unless an approval does so.
     `ValidationFailed` if the cost is no longer the reviewed one; then nothing was sent.
     """
     assert review.quote is not None
@@ -220,6 +227,7 @@ async def send(
         _idempotency(token, draft),
         classify_early(draft.message),
         agreed_cost=review.quote.total_cost,
+        by=by,
     )
     return await _ask(batcher, account_id, asked)
 

@@ -137,7 +137,7 @@ class Decider:
             return Large(quota, send, batch, marked)
         if guarded is not NOTHING_STOPPED:
             self.charges.count_codes(account, guarded)
-        response = self.charges.charge(account, batch, send.idempotency, self._render)
+        response = self.charges.charge(account, batch, send.idempotency, self._render, by=send.by)
         if send.idempotency is not None:
             self._answers[account.id, send.idempotency.key] = (send.idempotency.fingerprint, response)
         return Answered(quota, response, replayed=False, marked=marked)

@@ -60,7 +60,7 @@ async def write_large(connection: Connection, large: Large, render: Render) -> A
     if refusal is not None:
         raise refusal
     charges = Charges(facts)
-    response = charges.charge(account, batch, idempotency, render, stored=True)
+    response = charges.charge(account, batch, idempotency, render, stored=True, by=large.send.by)
     await charges.write(connection)
     return Answered(large.quota, response, replayed=False, marked=large.marked)
 

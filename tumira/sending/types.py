@@ -7,6 +7,7 @@ from msgspec import Struct, structs
 
 from tumira.accounts.api_keys import Scope
 from tumira.accounts.rate_limit import RateDecision
+from tumira.audit_log import Actor
 from tumira.content.near_line_store import MarkedSend
 from tumira.content.verdict import Verdict
 from tumira.core.errors import Refusal
@@ -33,6 +34,8 @@ class Send(Struct, frozen=True):
     verdict: Verdict | None = None
     # The cost that the customer was shown and agreed to; a send that would cost anything else is only priced.
     agreed_cost: Decimal | None = None
+    # The person who sends it in the dashboard, for the account's history; None for the API.
+    by: Actor | None = None
     # Set here, and not by the caller.
     is_passcode: bool = False
 

@@ -15,10 +15,13 @@ from typing import Final
 
 import asyncpg
 
+from tumira import audit_log
 from tumira.accounts import store as accounts
 from tumira.accounts.store import Account
+from tumira.audit_log import Actor
+from tumira.core import money
 from tumira.core.errors import FieldError, OperatorError
-from tumira.core.ids import VOUCHER, AccountId, TopUpId, first_id, new_id, write_id
+from tumira.core.ids import TOP_UP, VOUCHER, AccountId, TopUpId, first_id, new_id, write_id
 from tumira.core.settings.payments import Blu, OneVoucher, Ott, Payments
 from tumira.core.translation import _, ngettext
 from tumira.identity.store import logins
@@ -72,10 +75,12 @@ async def start_paynow(
     phone: str | None,
     *,
     top_up_id: TopUpId | None = None,
+    by: Actor | None = None,
 ) -> TopUpId:
     """Start to take an amount from a wallet or a card; raises FieldError for invalid input.
 
-    A second call with the same `top_up_id` finds what the first one started.
+    A second call with the same `top_up_id` finds what the first one started. The account's history names
+    the person `by`.
     """
     if payments.paynow is None:
         raise OperatorError("Paynow is not set up here; TUMIRA_PAYNOW_ID and TUMIRA_PAYNOW_KEY do that.")
@@ -93,20 +98,28 @@ async def start_paynow(
                 raise FieldError("phone", _("Enter the wallet's number in Zimbabwe, such as 0771200001."))
         await _check_open_count(connection, account_id, number)
         email = await logins.find_owners_email(connection, account_id)
-        await top_ups.insert(
-            connection,
-            NewTopUp(
-                id=top_up_id,
-                account_id=account_id,
-                method=Method.PAYNOW,
-                provider=wallet,
-                currency=Currency.USD,
-                asked=asked,
-                phone=number,
-                kept={} if email is None else {"email": email},
-            ),
+        new = NewTopUp(
+            id=top_up_id,
+            account_id=account_id,
+            method=Method.PAYNOW,
+            provider=wallet,
+            currency=Currency.USD,
+            asked=asked,
+            phone=number,
+            kept={} if email is None else {"email": email},
         )
+        await top_ups.insert(connection, new)
+        await _record(connection, new, by)
     return top_up_id
+
+
+async def _record(connection: Connection, new: NewTopUp, by: Actor | None) -> None:
+    """Write to the account's history who started a top-up; the command line has its own."""
+    if by is None:
+        return
+    amount = "" if new.asked is None else f", {money.write(new.asked)} {new.currency}"
+    detail = f"{write_id(TOP_UP, new.id)}: {new.provider}{amount}"
+    await audit_log.record(connection, new.account_id, by, "top-up started", detail)
 
 
 async def _get_account(connection: Connection, account_id: AccountId) -> Account:
@@ -170,12 +183,17 @@ async def find_deposit_address(database: Database, payments: Payments, account_i
     return None if allotted is None else with_checksum(_checked(key, allotted))
 
 
-async def assign_deposit_address(database: Database, payments: Payments, account_id: AccountId) -> None:
+async def assign_deposit_address(
+    database: Database, payments: Payments, account_id: AccountId, by: Actor
+) -> None:
     """Give an account its USDT address, which never changes; a top-up starts when a deposit arrives."""
     key = _usdt_key(payments)
     async with database.transaction() as connection:
         await _get_account(connection, account_id)
-        await _deposit_address(connection, key, account_id)
+        if await usdt_store.find_address(connection, account_id, key.sha256) is not None:
+            return
+        address = await _deposit_address(connection, key, account_id)
+        await audit_log.record(connection, account_id, by, "USDT address assigned", with_checksum(address))
 
 
 async def start_usdt(database: Database, payments: Payments, account_id: AccountId) -> DepositAddress:
@@ -260,10 +278,12 @@ async def start_voucher(
     value: Decimal | None = None,
     phone: str | None = None,
     top_up_id: TopUpId | None = None,
+    by: Actor | None = None,
 ) -> TopUpId:
     """Start to redeem a voucher; raises FieldError for invalid input.
 
-    A second call with the same `top_up_id` finds what the first one started.
+    A second call with the same `top_up_id` finds what the first one started. The account's history names
+    the person `by`.
     """
     top_up_id = top_up_id or TopUpId(new_id(time.time_ns() // 1_000_000))
     secret = secret_of(payments, issuer)
@@ -277,7 +297,7 @@ async def start_voucher(
         fault = _("Enter the {length} digits of the {voucher} PIN.")
         raise FieldError("pin", fault.format(length=issuer.pin_length, voucher=_(issuer.title)))
     if secret is None or payments.zar_rate is None:
-        return await _redeem_own(database, account_id, top_up_id, number)
+        return await _redeem_own(database, account_id, top_up_id, number, by)
     rate, seal = payments.zar_rate, Seal(secret)
     asked = _check_value(value, rate.rate) if issuer.needs_value else None
     try:
@@ -300,6 +320,7 @@ async def start_voucher(
                 pin_hash=seal.hash(number),
             )
             await top_ups.insert(connection, new)
+            await _record(connection, new, by)
     except asyncpg.UniqueViolationError as error:
         if error.constraint_name != _ONE_TRY_PER_PIN:
             raise
@@ -309,7 +330,9 @@ async def start_voucher(
     return top_up_id
 
 
-async def _redeem_own(database: Database, account_id: AccountId, top_up_id: TopUpId, code: str) -> TopUpId:
+async def _redeem_own(
+    database: Database, account_id: AccountId, top_up_id: TopUpId, code: str, by: Actor | None
+) -> TopUpId:
     """Redeem one of our own vouchers in one transaction: it is used and credited, or neither."""
     async with database.transaction() as connection:
         if await _is_started(connection, account_id, top_up_id):
@@ -317,18 +340,17 @@ async def _redeem_own(database: Database, account_id: AccountId, top_up_id: TopU
         await _check_tries(connection, account_id)
         voucher = await vouchers.lock_by_code(connection, hash_code(code))
         is_good = voucher is not None and voucher.state is VoucherState.UNUSED
-        await top_ups.insert(
-            connection,
-            NewTopUp(
-                id=top_up_id,
-                account_id=account_id,
-                method=Method.VOUCHER,
-                provider=Issuer.OWN,
-                currency=Currency.USD,
-                asked=voucher.amount if voucher is not None and is_good else None,
-                is_due=False,
-            ),
+        new = NewTopUp(
+            id=top_up_id,
+            account_id=account_id,
+            method=Method.VOUCHER,
+            provider=Issuer.OWN,
+            currency=Currency.USD,
+            asked=voucher.amount if voucher is not None and is_good else None,
+            is_due=False,
         )
+        await top_ups.insert(connection, new)
+        await _record(connection, new, by)
         before = await top_ups.lock(connection, top_up_id)
         if voucher is None or not is_good:
             problem = "there is no such voucher" if voucher is None else f"the voucher is {voucher.state}"

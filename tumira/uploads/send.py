@@ -18,9 +18,11 @@ from typing import Final
 
 from msgspec import structs
 
+from tumira import audit_log
 from tumira.accounts import holds
 from tumira.accounts import store as accounts
 from tumira.accounts.store import LockedAccount
+from tumira.audit_log import Actor
 from tumira.content import near_line, template_store
 from tumira.content.classifier import classify
 from tumira.content.near_line_store import SAMPLES_PER_DAY, MarkedSend
@@ -60,7 +62,7 @@ from tumira.uploads.screen import (
     list_refused,
     screen_rest,
 )
-from tumira.uploads.store import SCHEDULED, SENDING, SENT, Upload
+from tumira.uploads.store import CHECKED, SCHEDULED, SENDING, SENT, Upload
 
 _STOPPED: Final = mark(
     "Too many passcodes went to this number, or to its neighbours. See Settings, Passcode guard."
@@ -85,9 +87,16 @@ class NoLongerAllowed:
 
 
 async def confirm(
-    database: Database, account_id: AccountId, upload_id: UploadId, agreed: Decimal
+    database: Database,
+    account_id: AccountId,
+    upload_id: UploadId,
+    agreed: Decimal,
+    by: Actor | None = None,
 ) -> Begun | Changed | NoLongerAllowed | Refusal | None:
-    """Send the rest of a file at the agreed price; None if the account has no such file."""
+    """Send the rest of a file at the agreed price; None if the account has no such file.
+
+    The account's history names who sent it, unless an approval does so.
+    """
     try:
         refused = await screen_rest(database, account_id, upload_id)
         if refused:
@@ -95,12 +104,14 @@ async def confirm(
         async with database.transaction() as connection:
             await connection.execute(f"SET LOCAL lock_timeout = {ACCOUNT_WAIT_MS}")
             upload = await uploads.hold(connection, account_id, upload_id)
-            return None if upload is None else await _confirm(connection, upload, agreed)
+            return None if upload is None else await _confirm(connection, upload, agreed, by)
     except BUSY:
         return ServiceUnavailable(retry_after_s=1)
 
 
-async def _confirm(connection: Connection, upload: Upload, agreed: Decimal) -> Begun | Changed | Refusal:
+async def _confirm(
+    connection: Connection, upload: Upload, agreed: Decimal, by: Actor | None
+) -> Begun | Changed | Refusal:
     if upload.state in {SCHEDULED, SENDING, SENT}:
         return Begun()
     if upload.policy_version != await template_store.get_version(connection):
@@ -117,6 +128,10 @@ async def _confirm(connection: Connection, upload: Upload, agreed: Decimal) -> B
         return refusal
     await chunks.set_costs(connection, upload.id, offer.costs)
     await uploads.mark_sending(connection, upload.id)
+    if by is not None:
+        what = "file sent" if upload.state == CHECKED else "file resumed"
+        detail = f"{upload.file_name}: {offer.count} messages, {money.write(offer.total_cost)} USD"
+        await audit_log.record(connection, upload.account_id, by, what, detail)
     return Begun()
 
 

@@ -213,7 +213,7 @@ async def confirm(session: CustomerSession) -> Response:
     if form_id is not None:
         # What is not as it was shown may be so because it was sent already, by the first of two presses.
         decided = await (
-            compose.send(batcher, account_id, str(form_id), draft, review)
+            compose.send(batcher, account_id, str(form_id), draft, review, session.actor)
             if agreed
             else compose.find_sent(batcher, account_id, str(form_id), draft)
         )

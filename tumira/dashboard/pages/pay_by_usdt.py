@@ -67,7 +67,9 @@ async def assign_address(session: CustomerSession) -> Response:
     form = await AmountForm.read(session.request)
     _settings(session)
     with _unavailable_if_misconfigured():
-        await assign_deposit_address(session.database, session.services.payments, session.account_id)
+        await assign_deposit_address(
+            session.database, session.services.payments, session.account_id, session.actor
+        )
     query = urlencode({"amount": form.amount.data}) if form.amount.data else ""
     return redirect(f"{PAY_BY_USDT}?{query}" if query else PAY_BY_USDT)
 

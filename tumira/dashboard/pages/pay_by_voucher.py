@@ -100,6 +100,7 @@ async def redeem(session: CustomerSession) -> Response:
         value=money.parse(form.value.data),
         phone=form.phone.data or None,
         top_up_id=form_id,
+        by=session.actor,
     )
     outcome = await start_once(session, form, form_id, starting)
     return outcome if isinstance(outcome, Response) else _page(session, issuers, form.filled, outcome, 422)

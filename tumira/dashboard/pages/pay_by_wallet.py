@@ -82,6 +82,7 @@ async def pay(session: CustomerSession) -> Response:
         money.parse(form.amount.data),
         form.phone.data or None,
         top_up_id=form_id,
+        by=session.actor,
     )
     outcome = await start_once(session, form, form_id, starting)
     return outcome if isinstance(outcome, Response) else await _page(session, form.filled, outcome, 422)

@@ -278,7 +278,9 @@ async def confirm_resend(session: CustomerSession) -> Response:
     waiting = await ask_for_message(session, token, draft, review)
     if waiting is not None:
         return waiting
-    sent = await compose.send(session.services.batcher, session.account_id, token, draft, review)
+    sent = await compose.send(
+        session.services.batcher, session.account_id, token, draft, review, session.actor
+    )
     match sent:
         case str():
             return redirect(f"{BATCHES}/{sent}")

@@ -237,9 +237,8 @@ async def confirm(session: CustomerSession) -> Response:
             waiting = await ask_for_file(session, upload.id, offer.count, agreed)
             if waiting is not None:
                 return waiting
-    return await _answer(
-        session, upload, await send.confirm(session.database, session.account_id, upload.id, agreed)
-    )
+    decided = await send.confirm(session.database, session.account_id, upload.id, agreed, session.actor)
+    return await _answer(session, upload, decided)
 
 
 async def schedule(session: CustomerSession) -> Response:

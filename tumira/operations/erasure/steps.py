@@ -52,6 +52,10 @@ class Stage(StrEnum):
     PAUSE = "pause"
 
 
+# Stands for the list in the place of the stage `lists` when all lists were searched. A node of the version
+# before finds no list behind it, and ends the stage.
+_TEXTS: Final = str(UUID(int=(1 << 128) - 1))
+
 # Names of the other counts, as they are shown.
 OTHERS: Final = (
     "texts",
@@ -64,6 +68,7 @@ OTHERS: Final = (
     "receipts",
     "received",
     "contacts",
+    "saved_texts",
 )
 
 
@@ -258,11 +263,20 @@ async def _received(connection: Connection, walk: Walk) -> StepResult:
 
 
 async def _lists(connection: Connection, walk: Walk) -> StepResult:
+    """Erase the number in contact lists, and then in saved texts."""
+    if walk.erasure.place[:1] == [_TEXTS]:
+        return await _texts(connection, walk, UUID(walk.erasure.place[1]))
     gone = await contacts.erase_number(connection, walk.subject.number, walk.erasure.at)
     blanked = await contacts.erase_cells(
         connection, walk.subject, walk.erasure.place, walk.erasure.at, ROWS_MAX
     )
-    return _add(blanked, StepResult(others={"contacts": len(gone)}, accounts=frozenset(gone)))
+    found = _add(blanked, StepResult(others={"contacts": len(gone)}, accounts=frozenset(gone)))
+    return found if found.place is not None else replace(found, place=[_TEXTS, str(LOWEST)])
+
+
+async def _texts(connection: Connection, walk: Walk, after: UUID) -> StepResult:
+    found = await contacts.erase_in_texts(connection, walk.subject, after, walk.erasure.at, ROWS_MAX)
+    return found if found.place is None else replace(found, place=[_TEXTS, *found.place])
 
 
 STEPS: Final[Mapping[Stage, Callable[[Connection, Walk], Awaitable[StepResult]]]] = {

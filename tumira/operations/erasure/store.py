@@ -30,8 +30,8 @@ def _after(rows: Sequence[asyncpg.Record], count_max: int, *key: str) -> Sequenc
     return [str(rows[-1][name]) for name in key] if len(rows) == count_max else None
 
 
-# Without the characters that people put between digits; removing every non-digit would take three times as
-# long.
+# The characters that people put between digits; removing every non-digit would take three times as long.
+SEPARATORS: Final = " ()-./_\u00a0\t"
 HOLDS: Final = "strpos(translate({}, ' ()-./_' || chr(160) || chr(9), ''), %(national)s) > 0"
 
 

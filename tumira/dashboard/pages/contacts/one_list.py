@@ -179,6 +179,7 @@ async def add(session: CustomerSession) -> Response:
             form.number.data,
             cells,
             await find_home(session),
+            session.actor,
         )
     except FieldError as error:
         faults = {error.field: str(error)}
@@ -235,6 +236,7 @@ async def save(session: CustomerSession) -> Response:
             form.number.data,
             cells,
             await find_home(session),
+            session.actor,
             before=contact.number,
         )
     except FieldError as error:
@@ -245,7 +247,7 @@ async def save(session: CustomerSession) -> Response:
 async def remove(session: CustomerSession) -> Response:
     found = await find_list(session)
     contact = await _find_contact(session, found)
-    await manage.remove_contact(session.database, session.account_id, found.id, contact.number)
+    await manage.remove_contact(session.database, session.account_id, found.id, contact.number, session.actor)
     return redirect(f"{list_path(found.id)}?done=removed")
 
 
