@@ -13,7 +13,7 @@ from tests.support.processes.service import NO_TLS, Service
 from tumira.api.docs.markdown import highlight
 from tumira.api.docs.openapi import document
 from tumira.api.docs.operations import guide, sections
-from tumira.api.docs.pages import GUIDE, REFERENCE, DocsPages, SimulatedNumber
+from tumira.api.docs.pages import GUIDE, REFERENCE, DocsPages, SimulatedNumber, read_samples
 from tumira.core.errors import all_refusals
 from tumira.delivery.manage_carriers import keep_simulator, remove_carrier
 from tumira.postgres.pool import Database
@@ -98,6 +98,11 @@ def test_a_page_is_served_compressed_and_from_the_cache_of_the_browser(service: 
     # The service's own address, whatever the request says.
     assert f"{service.base}/api/v1" in answer.text
     assert get(service, path, host="evil.example").text == answer.text
+
+
+@pytest.mark.parametrize("language", ["python", "javascript", "php"])
+def test_the_guide_shows_the_client_for_each_language(guide_page: Page, language: str) -> None:
+    assert read_samples()["client"][language].replace("http://127.0.0.1:8080", BASE) in guide_page.text
 
 
 def test_a_page_asks_for_nothing_from_another_host(guide_page: Page, reference_page: Page) -> None:

@@ -2,15 +2,21 @@
 
 import json
 import os
+import pwd
 import re
 import subprocess
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.support.clients import CLIENTS, program
-from tests.support.processes.programs import CHECKOUT, new_home, running
+from tests.support.clients import CLIENTS, install_clients, program
+from tests.support.install.fresh_clone import serving, settle
+from tests.support.postgres.embedded import temporary_base
+from tests.support.processes.programs import CHECKOUT
+from tests.support.processes.service import Service
 from tumira.api.docs.pages import read_samples
 
 PAGE: Final = (CHECKOUT / "docs" / "quickstart.md").read_text(encoding="utf-8")
@@ -22,17 +28,21 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
+@pytest.fixture
+def base() -> Iterator[Path]:
+    with temporary_base() as path:
+        yield path
+
+
 @pytest.mark.long
-def test_a_new_user_gets_from_nothing_to_a_delivered_message() -> None:
+@pytest.mark.timeout(600)
+def test_a_new_user_gets_from_nothing_to_a_delivered_message(base: Path) -> None:
     for name in ("curl", "npm", "php"):
         program(name)
-    with new_home() as home, running(home) as node:
-        # As in a clone after `make run`.
-        folder = home / "tumira"
-        folder.mkdir()
-        for name in (".venv", "clients"):
-            (folder / name).symlink_to(CHECKOUT / name)
-        answers = run(folder, {f"TUMIRA_{name.upper()}": str(value) for name, value in node.settings.items()})
+    person = settle(base, pwd.getpwuid(os.geteuid()).pw_name)
+    (command,) = blocks(PAGE, "console")
+    with serving(person, command.removeprefix("$ ").split()):
+        answers = run(person.clone, person.environment)
     (account, price, send, batch, handset, *clients, refused) = answers
     assert account == ""
     assert price == blocks(PAGE, "json")[0].strip()
@@ -45,15 +55,14 @@ def test_a_new_user_gets_from_nothing_to_a_delivered_message() -> None:
     assert json.loads(refused)["error"]["code"] == "CONTENT_REJECTED"
 
 
-def run(folder: Path, settings: dict[str, str]) -> list[str]:
+def run(folder: Path, environment: Mapping[str, str]) -> list[str]:
     """Run the blocks of the page one after the other in one shell, and return what each printed."""
     mark = "-- end of a block --"
     script = "".join(f"{block}\necho\necho '{mark}'\n" for block in blocks(PAGE, "bash"))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TUMIRA_", "PYTHON"))}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
-        env=kept | settings,
+        env=dict(environment),
         capture_output=True,
         text=True,
         check=False,
@@ -61,6 +70,45 @@ def run(folder: Path, settings: dict[str, str]) -> list[str]:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return [part.strip() for part in done.stdout.split(mark)[:-1]]
+
+
+# What a program has above the lines that the README shows.
+HEADS: Final = {
+    "python": "from tumira_client import Tumira",
+    "js": 'import { Tumira } from "tumira-client";',
+    "php": "<?php require 'vendor/autoload.php';",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("language", "command", "file"),
+    [
+        ("python", sys.executable, "send.py"),
+        ("js", "node", "send.mjs"),
+        ("php", "php", "send.php"),
+    ],
+)
+def test_the_lines_of_the_readme_send(
+    service: Service, tmp_path: Path, language: str, command: str, file: str
+) -> None:
+    (line,) = blocks((CHECKOUT / "README.md").read_text(encoding="utf-8"), language)
+    install_clients(tmp_path)
+    (tmp_path / file).write_text(f"{HEADS[language]}\n{line}", encoding="utf-8")
+    caller = service.open_account("1")
+    subprocess.run(
+        [program(command), file],
+        cwd=tmp_path,
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(CLIENTS / "python"),
+            "TUMIRA_URL": service.base,
+            "TUMIRA_API_KEY": caller.key,
+        },
+        check=True,
+        timeout=RUN_S,
+    )
+    assert str(service.balance(caller)) == "0.9400"
 
 
 @pytest.mark.parametrize("language", ["python", "javascript", "php"])

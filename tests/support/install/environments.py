@@ -33,6 +33,7 @@ class Packages:
 
 def build(folder: Path) -> Packages:
     """Build the package from the checkout, without the network."""
+    folder.mkdir(exist_ok=True)
     with contextlib.chdir(CHECKOUT):
         return Packages(folder / build_wheel(str(folder)), folder / build_sdist(str(folder)))
 
