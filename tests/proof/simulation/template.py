@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -84,7 +85,7 @@ class Template:
 
     @contextmanager
     def clone(self) -> Iterator[str]:
-        name = f"{TEMPLATE}_{next(_numbers)}"
+        name = f"{TEMPLATE}_{os.getpid()}_{next(_numbers)}"
         execute(self.url, f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy")
         try:
             yield name
