@@ -12,7 +12,7 @@ export PYTHON
 export PYTHON_NAMED := $(if $(filter file default undefined,$(origin PYTHON)),,yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test pytest test-long bench bench-growth mutants lint checks types docs pins wheel test-pythons runtime peers prepare train evaluate learn-from learning screenshots catalogue
+.PHONY: help install run test pytest test-long bench bench-growth mutants lint checks types docs pins wheel deb test-pythons runtime peers prepare train evaluate learn-from learning screenshots catalogue
 
 help:
 	@echo 'make run         start Tumira on http://127.0.0.1:8080 (installs what it needs first)'
@@ -31,6 +31,7 @@ help:
 	@echo 'make learn-from  add labelled texts to the corpus (FILE=texts.jsonl, of tumira refusal export)'
 	@echo 'make evaluate    measure the content check on unseen messages, and write docs/content-policy.md'
 	@echo 'make wheel       build the package into dist/'
+	@echo 'make deb         build the Debian package into dist/, for the Debian that this runs on'
 	@echo 'make pins        pin the dependencies (UPGRADE=1: to their latest versions)'
 	@echo
 	@echo 'PYTHON=python3.12 after any of them chooses another Python (3.11 or newer).'
@@ -94,6 +95,9 @@ test-pythons: install
 
 wheel: runtime
 	@$(BIN)/python -c 'from flit_core import buildapi as to; print(*("dist/" + build("dist") for build in (to.build_sdist, to.build_wheel)))'
+
+deb: runtime
+	@sh scripts/deb.sh
 
 catalogue: install
 	@$(BIN)/python scripts/catalogue.py $(VENV)/catalogue

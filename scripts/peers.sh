@@ -2,7 +2,8 @@
 # Installs foreign programs that tests use: Node.js (segment counters, an SMSC, a chain, axe, a client), PHP,
 # Composer and Laravel (a webhook receiver, a client), Chromium (pages), poppler-utils and a font (PDF), iproute2 (networks
 # of nodes), promtool (alerts), HAProxy and nginx (draining). `peers.sh long` installs those of the long suite too:
-# Composer, Laravel, WordPress and MariaDB (the clients for PHP), etcd and Patroni (failovers).
+# Composer, Laravel, WordPress and MariaDB (the clients for PHP), etcd and Patroni (failovers), debootstrap and lintian
+# (the Debian package).
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/system.sh
@@ -82,6 +83,12 @@ fi
 [ "${1:-}" = long ] || exit 0
 if ! ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1; then
     install_packages faketime || echo "libfaketime is missing, so tests with a moved clock are skipped: install faketime."
+fi
+if ! command -v debootstrap >/dev/null && ! test -x /usr/sbin/debootstrap; then
+    install_packages debootstrap || echo "debootstrap is missing, so tests of the Debian package are skipped: install debootstrap."
+fi
+if ! command -v lintian >/dev/null; then
+    install_packages lintian || echo "lintian is missing, so the Debian package is not checked by it: install lintian."
 fi
 # Composer unpacks archives with PHP's own extension.
 if ! command -v composer >/dev/null || ! php -m 2>/dev/null | grep -qx zip; then

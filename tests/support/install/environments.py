@@ -103,24 +103,31 @@ class InstalledNode(Node):
         return json.loads(run(self._empty, *words, timeout_s=COMMAND_S, **self._variables))
 
     def deliver(self) -> None:
-        """Send a message as the quickstart does, and wait until the simulator's handset has it."""
-        key = self.json("demo")["key"]
-        with httpx.Client(
-            base_url=self.base, headers={"Authorization": f"Bearer {key}"}, trust_env=False
-        ) as client:
-            sent = client.post("/api/v1/messages", json=MESSAGE)
-            assert sent.status_code == httpx.codes.ACCEPTED, sent.text
-            batch = f"/api/v1/batches/{sent.json()['batch_id']}"
-            deadline = time.monotonic() + DELIVERED_S
-            while client.get(batch).json()["data"]["status"] != "completed":
-                assert time.monotonic() < deadline, self.said()
-                time.sleep(0.1)
-            (message,) = client.get(batch).json()["data"]["messages"]
-            assert message["status"] == "delivered"
-            handset = client.get("/simulator/messages.json", params={"to": MESSAGE["to"]})
-            assert MESSAGE["body"] in handset.text
-            for page in ("/docs", "/dashboard/sign-in", "/operator"):
-                assert client.get(page, follow_redirects=True).status_code == httpx.codes.OK, page
+        deliver(self, self.json("demo")["key"])
+
+
+def deliver(node: Node, key: str) -> str:
+    """Send a message as the quickstart does, wait until the simulator's handset has it, and return its id."""
+    with client_of(node, key) as client:
+        sent = client.post("/api/v1/messages", json=MESSAGE)
+        assert sent.status_code == httpx.codes.ACCEPTED, sent.text
+        batch = f"/api/v1/batches/{sent.json()['batch_id']}"
+        deadline = time.monotonic() + DELIVERED_S
+        while client.get(batch).json()["data"]["status"] != "completed":
+            assert time.monotonic() < deadline, node.said()
+            time.sleep(0.1)
+        (message,) = client.get(batch).json()["data"]["messages"]
+        assert message["status"] == "delivered"
+        handset = client.get("/simulator/messages.json", params={"to": MESSAGE["to"]})
+        assert MESSAGE["body"] in handset.text
+        for page in ("/docs", "/dashboard/sign-in", "/operator"):
+            assert client.get(page, follow_redirects=True).status_code == httpx.codes.OK, page
+    return str(message["id"])
+
+
+def client_of(node: Node, key: str) -> httpx.Client:
+    headers = {"Authorization": f"Bearer {key}"}
+    return httpx.Client(base_url=node.base, headers=headers, trust_env=False, timeout=30)
 
 
 def install(python: str, home: Path, package: Path) -> Path:
