@@ -2,16 +2,18 @@
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import pytest
 import pytest_asyncio
 
 from tests.support.processes.service import new_caller
 from tests.support.webhooks.world import BALANCE_LOW, DATA
 from tumira import events
-from tumira.core.ids import AccountId
+from tumira.core.ids import AccountId, EventId, new_id
 from tumira.events import Event, NewEvent, record_events
 from tumira.postgres.pool import Database
 
@@ -144,3 +146,62 @@ async def test_events_are_listed_up_to_a_number_by_their_numbers_and_by_their_id
         assert {event.account_id for event in (*some, *numbered)} == {one}
         assert await events.find(connection, one, some[0].id) == some[0]
         assert await events.find(connection, other, some[0].id) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "types"),
+    [
+        ("", None),
+        (" all ", None),
+        ("message.failed", ["message.failed"]),
+        ("batch.completed, message.sent", ["message.sent", "batch.completed"]),
+    ],
+)
+def test_types_are_read_in_the_order_of_the_list(text: str, types: Sequence[str] | None) -> None:
+    assert events.parse_types(text) == types
+
+
+@pytest.mark.parametrize("text", ["message.seen", "message.sent,", "webhook.test", "message.sent, all"])
+def test_a_type_that_cannot_be_chosen_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match="There is no event"):
+        events.parse_types(text)
+
+
+def test_who_chose_nothing_gets_all_and_everybody_gets_a_test() -> None:
+    assert events.is_subscribed(None, "message.sent")
+    assert events.is_subscribed(["message.sent"], "message.sent")
+    assert not events.is_subscribed(["message.sent"], "message.failed")
+    assert events.is_subscribed([], events.WEBHOOK_TEST)
+    assert events.WEBHOOK_TEST not in events.SUBSCRIBABLE
+    assert set(events.SUBSCRIBABLE) >= events.REPLY_EVENTS
+    assert len(events.REPLY_EVENTS) == 3
+
+
+async def test_the_numbers_between_two_times_are_those_of_the_account(database: Database) -> None:
+    first, second = await open_accounts(database, 2)
+    start = datetime.now(UTC) - timedelta(minutes=10)
+    async with database.transaction() as connection:
+        for minute in range(4):
+            at = start + timedelta(minutes=minute)
+            await record_events(
+                connection, [NewEvent(one, BALANCE_LOW, data=DATA) for one in (first, second, second)], at
+            )
+        # A test of an endpoint has no number.
+        await events.insert_event(
+            connection,
+            Event(
+                EventId(new_id(time.time_ns() // 1_000_000)),
+                first,
+                0,
+                events.WEBHOOK_TEST,
+                None,
+                None,
+                start,
+                DATA,
+            ),
+        )
+        until = start + timedelta(minutes=2)
+        assert await events.find_range(connection, first, start, until) == (1, 3)
+        assert await events.find_range(connection, second, start + timedelta(minutes=1), until) == (3, 6)
+        nothing = (start - timedelta(hours=2), start - timedelta(hours=1))
+        assert await events.find_range(connection, first, *nothing) is None

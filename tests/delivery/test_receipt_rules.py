@@ -17,6 +17,7 @@ from tumira.delivery.receipt_rules import (
     receipt_result,
     same_number,
     spellings,
+    without_quote,
 )
 from tumira.delivery.smpp.deliver_sm import read_receipt
 from tumira.delivery.smpp.pdu import ShortMessage
@@ -112,6 +113,20 @@ def test_every_number_is_found_in_the_other_base(number: int, zeros: int) -> Non
     assert key(hexadecimal) in spellings(decimal)
     for receipt, answer in ((decimal, hexadecimal), (hexadecimal, decimal)):
         assert (id_condition(receipt, answer) == SAME_ID) is (key(decimal) == key(hexadecimal))
+
+
+def test_the_end_of_a_receipt_that_repeats_the_message_is_left_out() -> None:
+    assert without_quote("stat:DELIVRD Text:Your code") == "stat:DELIVRD"
+    assert without_quote("text:Your code") == ""
+    assert without_quote("stat:DELIVRD") == "stat:DELIVRD"
+
+
+def test_ids_as_long_as_the_longest_number_are_compared_as_numbers() -> None:
+    longest = "9" * 40
+    assert id_condition(longest, f"{int(longest):x}") == "the ID were converted to hexadecimal"
+    assert len(spellings(longest)) == 3
+    assert id_condition(f"9{longest}", f"{int(f'9{longest}'):x}") is None
+    assert len(spellings(f"9{longest}")) == 1
 
 
 @given(st.text(max_size=300), st.text(max_size=300))

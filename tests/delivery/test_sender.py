@@ -112,6 +112,8 @@ async def test_what_was_taken_whole_before_is_not_submitted_again(world: World, 
 async def test_no_more_is_submitted_than_the_window_holds(world: World, line: Line) -> None:
     await world.send(70)
     claimed = await world.claim(70)
+    # As many as the window has, and as many ahead.
+    assert line.sender.room() == Room(128, 13, 128)
     line.take(*claimed)
     assert len(line.link.submits) == 64
     for one in claimed[:3]:
@@ -136,6 +138,18 @@ async def test_a_message_is_tried_again_so_often_and_then_refused(
     assert await world.status(again.id) == "queued"
     assert await world.incidents() == {"retry": 1}
     assert await world.ending(last.id) == ("failed", "CARRIER_REJECTED", COST)
+
+
+async def test_what_was_tried_before_is_still_known_as_such_when_it_is_given_back(
+    world: World, line: Line
+) -> None:
+    await world.send(2)
+    fresh, tried = await world.claim(2)
+    line.link.is_usable = False
+    line.take(fresh, structs.replace(tried, again=True))
+    await recorded(line)
+    rows = await world.rows("SELECT message_id, again FROM queue")
+    assert {row["message_id"]: row["again"] for row in rows} == {fresh.id: False, tried.id: True}
 
 
 async def test_a_refused_segment_keeps_the_rest_of_its_message(world: World, line: Line) -> None:

@@ -6,6 +6,7 @@ from decimal import Decimal
 import pytest
 from msgspec import structs
 
+from tests.support.content.near_line import near_call
 from tests.support.delivery.engine import Engine, numbers
 from tests.support.sending.batchers import send_call
 from tumira.accounts import store as accounts
@@ -64,6 +65,37 @@ async def test_what_is_only_asked_for_or_costs_other_than_agreed_is_priced_and_n
     decisions = await admit(engine, *(structs.replace(call, send=one) for one in sends))
     assert [type(one) for one in decisions] == [Priced, Answered, Priced]
     assert await balance(engine) == Decimal("0.96")
+
+
+async def test_a_send_near_the_line_is_marked(engine: Engine) -> None:
+    caller = await engine.open_account()
+    near, far = await admit(engine, near_call(caller), send_call(caller))
+    assert isinstance(near, Answered)
+    assert isinstance(far, Answered)
+    assert near.marked is not None
+    assert (near.marked.account_id, near.marked.messages) == (caller.id, 1)
+    assert far.marked is None
+
+
+async def test_the_first_message_of_an_account_enters_at_the_clock_and_the_next_behind_it(
+    engine: Engine,
+) -> None:
+    caller = await engine.open_account()
+    await admit(engine, send_call(caller), send_call(caller))
+    await admit(engine, send_call(caller))
+    turns = [row["turn"] for row in await engine.rows("SELECT turn FROM queue ORDER BY turn")]
+    assert turns == [0, turns[1], 2 * turns[1]]
+    assert turns[1] > 0
+
+
+async def test_rules_are_read_again_when_they_have_changed_and_not_before(engine: Engine) -> None:
+    rules = Rules()
+    async with engine.database.connection() as connection:
+        tariff, policy = await rules.tariff(connection, 1), await rules.policy(connection, 1)
+        assert await rules.tariff(connection, tariff.version) is tariff
+        assert await rules.policy(connection, policy.version) is policy
+        assert await rules.tariff(connection, tariff.version + 1) is not tariff
+        assert await rules.policy(connection, policy.version + 1) is not policy
 
 
 async def test_the_owner_is_told_once_that_the_balance_is_low(engine: Engine) -> None:
