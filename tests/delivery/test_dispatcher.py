@@ -77,6 +77,24 @@ async def test_a_claim_that_another_worker_has_by_now_is_not_submitted(
         assert list(line.sender.claimed) == [first.id]
 
 
+async def test_what_another_carrier_left_in_doubt_is_claimed_before_its_own_queues(world: World) -> None:
+    await world.send(1, to=["+263771200001"])
+    (doubted,) = await world.claim()
+    await world.settle(world.doubtful(doubted))
+    await world.resume_due()
+    await world.rows("UPDATE queue SET avoid = $1", world.carrier_id + 1)
+    async with open_line(world) as line, open_dispatcher(world, line) as claiming:
+        claiming._closing = True
+        line.renew()
+        # It serves none of its own, so it has only what others left.
+        line.routes._relieving = {world.carrier_id: ("ZW",)}
+        assert await claiming._claim_relieved(5)
+        assert line.link.submits == [(doubted.id, 1)]
+        assert not await claiming._claim_relieved(5)
+        line.routes._relieving = {}
+        assert not await claiming._claim_relieved(5)
+
+
 async def test_a_sender_without_a_lease_claims_nothing(world: World) -> None:
     await world.send(2)
     async with open_line(world) as line, open_dispatcher(world, line) as claiming:

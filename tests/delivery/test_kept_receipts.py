@@ -101,6 +101,18 @@ async def test_the_answer_that_comes_while_receipts_are_tried_is_not_overlooked(
     assert await carrier_ids(world) == ["71001", "71002"]
 
 
+async def test_a_try_that_was_put_off_before_the_doubt_is_no_attempt_of_its_own(world: World) -> None:
+    claimed = await world.claim_one()
+    await world.settle(world.put_off(claimed))
+    await world.resume_due()
+    (again,) = await world.claim()
+    await world.settle(world.doubtful(again))
+    await world.keep(about(claimed, "777"))
+    assert await world.try_unmatched() == 1
+    (row,) = await world.rows("SELECT attempt, carrier_ref FROM parts")
+    assert tuple(row) == (0, "777")
+
+
 async def test_a_national_number_of_two_countries_in_doubt_is_neither(world: World) -> None:
     claimed = await doubt(world)
     await world.send(to=["+27771200000"])

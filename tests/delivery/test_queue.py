@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec import structs
 
@@ -175,6 +175,36 @@ async def test_what_avoids_another_carrier_is_claimed_by_itself(world: World) ->
     # Given back it still does so.
     await world.settle(world.returned(claimed, again=True))
     assert len(await claim_avoiding(world.carrier_id + 1, "ZW") or ()) == 1
+
+
+async def test_the_past_of_several_messages_is_that_of_each(world: World) -> None:
+    await world.send(3)
+    retried, resent_, fresh = await world.claim(3)
+    await world.settle(world.put_off(retried), world.doubtful(resent_), world.taken(fresh))
+    await world.resume_due()
+    async with world.engine.database.connection() as connection:
+        past = await queue.read_past_attempts(connection, [one.id for one in (retried, resent_, fresh)])
+    found = [
+        (past[one.id].taken, past[one.id].retries, past[one.id].resends) for one in (retried, resent_, fresh)
+    ]
+    assert found == [(frozenset(), 1, 0), (frozenset(), 0, 1), (frozenset({1}), 0, 0)]
+
+
+async def test_a_claim_begins_at_its_floor(world: World) -> None:
+    await world.send(60)
+    await world.send()
+    turns = {
+        row["lane"]: row["turn"]
+        for row in await world.rows("SELECT lane, max(turn) AS turn FROM queue GROUP BY lane")
+    }
+    assert turns.keys() == {SMALL, BULK}
+    above = ClaimRequest("ZW", 5, 5, 5, turns[SMALL] + 1, turns[BULK] + 1)
+    async with world.engine.database.transaction() as connection:
+        options: dict[str, Any] = {"worker": "one", "bind": "one/1", "carrier_id": world.carrier_id}
+        assert await queue.claim(connection, [above], Room(5, 5, 5), **options) is None
+        last = structs.replace(above, small_floor=turns[SMALL], bulk_floor=turns[BULK])
+        claimed = await queue.claim(connection, [last], Room(5, 5, 5), **options)
+    assert [(one.lane, one.turn) for one in claimed or ()] == sorted(turns.items())
 
 
 async def test_a_clock_is_never_lowered(world: World) -> None:

@@ -211,6 +211,19 @@ async def test_a_line_that_falls_leaves_in_doubt_what_was_not_answered_and_retur
     assert line.sender.state is BindState.CONNECTING
 
 
+async def test_what_waits_until_answers_are_on_disk_is_submitted_then(
+    world: World, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(senders, "UNRECORDED_MAX", 1)
+    await world.send(2)
+    first, second = await world.claim(2)
+    line.take(first, second)
+    line.link.answer((first.id, 1))
+    assert line.link.submits == [(first.id, 1)]
+    await recorded(line)
+    assert line.link.submits == [(first.id, 1), (second.id, 1)]
+
+
 async def test_an_answer_after_its_time_still_counts_once(world: World, line: Line) -> None:
     claimed = await world.claim_one()
     line.take(claimed)
