@@ -126,6 +126,10 @@ def test_two_tries_of_one_segment_do_not_prove_the_other() -> None:
     assert len(three) == 3
 
 
+def test_a_receipt_more_than_there_are_segments_is_about_none() -> None:
+    assert found([tried()], [kept(1, 1, "71"), kept(2, 2, "82")]) == {(1, 0, 1): 1}
+
+
 def test_only_the_segment_in_doubt_needs_a_receipt() -> None:
     assert found([tried(segments=2, still_open=[2])], [kept(1, 1, "71", "REJECTD")]) == {(1, 0, 2): 1}
 

@@ -1,6 +1,7 @@
 """A sender submits what it holds only while it may, and every message that it was given comes to one end."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final
@@ -14,6 +15,7 @@ from tests.support.delivery.paper_link import Line, open_line
 from tests.support.delivery.settling import World
 from tumira.core.backoff import RETRIES_MAX, RETRIES_UNKNOWN_MAX
 from tumira.delivery import sender as senders
+from tumira.delivery.circuit_breaker import REFUSALS_MAX
 from tumira.delivery.lanes import NO_ROOM, Room
 from tumira.delivery.responses import Action, ResponseRule
 from tumira.delivery.store.binds import BindState
@@ -96,6 +98,20 @@ async def test_a_recipient_who_opted_out_gets_nothing_and_it_is_paid_back(world:
     assert line.link.submits == []
     await recorded(line)
     assert await world.ending(claimed.id) == ("failed", "RECIPIENT_BLOCKED", COST)
+
+
+@pytest.mark.parametrize("name", [None, "Shop"])
+async def test_a_segment_is_stored_with_the_sender_that_it_went_under(
+    world: World, line: Line, name: str | None
+) -> None:
+    carrier = line.sender.carrier
+    line.sender.carrier = replace(carrier, settings=replace(carrier.settings, source="2773"))
+    claimed = structs.replace(await world.claim_one(), sender_name=name)
+    line.take(claimed)
+    line.link.answer((claimed.id, 1))
+    await recorded(line)
+    (row,) = await world.rows("SELECT sender FROM parts")
+    assert row["sender"] == (name or "2773")
 
 
 async def test_what_was_taken_whole_before_is_not_submitted_again(world: World, line: Line) -> None:
@@ -209,6 +225,24 @@ async def test_a_line_that_falls_leaves_in_doubt_what_was_not_answered_and_retur
     assert await ids(world, "retries") == {first.id}
     assert await ids(world, "queue") == {second.id}
     assert line.sender.state is BindState.CONNECTING
+
+
+async def test_a_carrier_that_keeps_refusing_gets_nothing_that_waits(
+    world: World, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(senders, "UNRECORDED_MAX", 1)
+    await world.send(2)
+    first, second = await world.claim(2)
+    line.take(first, second)
+    for _ in range(REFUSALS_MAX - 1):
+        line.sender._circuit.refused(0)
+    line.link.answer((first.id, 1), TEMPORARY, "RSYSERR")
+    # Another carrier may take it meanwhile.
+    assert line.sender.claimed == {}
+    assert line.sender.room() == NO_ROOM
+    await recorded(line)
+    assert line.link.submits == [(first.id, 1)]
+    assert await ids(world, "queue") == {second.id}
 
 
 async def test_what_waits_until_answers_are_on_disk_is_submitted_then(

@@ -13,7 +13,7 @@ from tumira.core.ids import MessageId
 from tumira.delivery.lanes import Room
 from tumira.delivery.outcomes import Ended, Outcome, Reported
 from tumira.delivery.settle import settle
-from tumira.delivery.store import queue
+from tumira.delivery.store import queue, settlement
 from tumira.delivery.store.queue import ClaimRequest
 
 # Two segments, at twice the price.
@@ -173,6 +173,19 @@ async def test_only_what_the_carriers_rule_names_is_paid_back(world: World) -> N
     for claimed, status in ((undelivered, "undelivered"), (expired, "expired"), (failed, "failed")):
         refund = COST if status in refunded else 0
         assert (await world.ending(claimed.id))[::2] == (status, refund)
+
+
+async def test_the_segments_of_several_messages_are_those_of_each(world: World) -> None:
+    first, second = await world.claim_one(LONG), await world.claim_one(LONG)
+    await world.settle(world.taken(first, 1, complete=False), world.taken(second, 2, complete=False))
+    await world.settle(world.reported(second, "ENROUTE", 2), world.reported(first, "DELIVRD", 1))
+    async with world.engine.database.connection() as connection:
+        pair = [first.id, second.id]
+        assert sorted(await settlement.list_numbers(connection, pair)) == [(first.id, 1), (second.id, 2)]
+        states = [
+            (one, number, state) for one, number, state, _ in await settlement.list_states(connection, pair)
+        ]
+    assert sorted(states) == [(first.id, 1, "DELIVRD"), (second.id, 2, "ENROUTE")]
 
 
 async def test_groups_that_settle_the_same_messages_in_opposite_orders_neither_deadlock_nor_count_twice(

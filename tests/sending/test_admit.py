@@ -67,6 +67,19 @@ async def test_what_is_only_asked_for_or_costs_other_than_agreed_is_priced_and_n
     assert await balance(engine) == Decimal("0.96")
 
 
+async def test_what_is_stored_for_nothing_is_counted_and_what_is_paid_for_is_not(engine: Engine) -> None:
+    caller = await engine.open_account()
+
+    async def unbilled() -> int:
+        (row,) = await engine.rows("SELECT unbilled_today FROM accounts WHERE id = $1", caller.id)
+        return int(row["unbilled_today"])
+
+    await admit(engine, send_call(caller))
+    assert await unbilled() == 0
+    await admit(engine, send_call(caller, to=["12"]))
+    assert await unbilled() > 0
+
+
 async def test_a_send_near_the_line_is_marked(engine: Engine) -> None:
     caller = await engine.open_account()
     near, far = await admit(engine, near_call(caller), send_call(caller))

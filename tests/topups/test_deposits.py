@@ -156,6 +156,28 @@ async def test_what_is_recorded_twice_is_there_once_and_final_stays_final(databa
     assert await record(database, deposit_to("0x" + "99" * 20, USDT)) == 0
 
 
+@pytest.mark.parametrize("change", ["block", "units", "address", "nothing"])
+async def test_what_comes_back_changed_before_it_is_credited_is_seen_again(
+    database: Database, change: str
+) -> None:
+    _, given = await started(database)
+    _, other = await started(database)
+    found = deposit_to(given.address, 5 * USDT)
+    assert await record(database, found, final=False) == 1
+    changed = {
+        "block": replace(found, block_hash="0x" + "ab" * 32),
+        "units": replace(found, units=6 * USDT),
+        "address": replace(found, address=other.address.lower()),
+        "nothing": found,
+    }[change]
+    assert await record(database, changed, final=False) == (change != "nothing")
+    async with database.connection() as connection:
+        (row,) = await connection.fetch(
+            "SELECT block_hash, units, address, state FROM usdt_deposits WHERE tx_hash = $1", found.tx_hash
+        )
+    assert tuple(row) == (changed.block_hash, changed.units, changed.address, "seen")
+
+
 async def test_deposits_at_once_credit_once(database: Database) -> None:
     account_id, given = await started(database)
     await record(database, deposit_to(given.address, 2 * USDT), deposit_to(given.address, 4 * USDT + 123))

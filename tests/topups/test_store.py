@@ -380,6 +380,29 @@ async def test_a_claim_says_whether_the_provider_may_have_been_asked_before(
     assert (await read(database, top_up_id)).tries == 4
 
 
+async def test_a_notice_about_what_has_ended_is_followed_until_the_provider_says_more(
+    database: Database, caller: Caller
+) -> None:
+    top_up_id = await start(database, caller)
+    await settle(database, top_up_id, paid())
+    for answer, is_polled in (
+        (Unreachable("not reached"), True),
+        (PaymentInDoubt("no answer"), True),
+        (PaymentInDoubt("no answer", is_last=True), False),
+        (Unreachable("not reached"), True),
+        (StillPending(), False),
+    ):
+        found = (await settle(database, top_up_id, answer)).top_up
+        assert found.state is TopUpState.CREDITED
+        assert ((await read(database, top_up_id)).due_at is not None) is is_polled, answer
+    async with database.connection() as connection:
+        await connection.execute(
+            "UPDATE top_ups SET finished_at = finished_at - interval '181 days' WHERE id = $1", top_up_id
+        )
+    await settle(database, top_up_id, Unreachable("not reached"))
+    assert (await read(database, top_up_id)).due_at is None
+
+
 async def test_what_one_worker_claims_no_other_worker_waits_for_or_gets(
     database: Database, caller: Caller
 ) -> None:

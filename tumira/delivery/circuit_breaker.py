@@ -129,7 +129,6 @@ class CircuitBreaker:
         self._open_s = min(OPEN_MAX_S, max(OPEN_MIN_S, 2 * self._open_s))
         self._open_until = now + self._open_s
         self._probe_until = -inf
-        self._refusals = 0
 
     def _close(self) -> None:
         self.is_silent = False

@@ -1,0 +1,229 @@
+"""An approval is asked for once, decided by another person, and lets its send happen once."""
+
+import time
+from datetime import timedelta
+from decimal import Decimal
+from typing import Final
+from uuid import UUID
+
+import pytest
+import pytest_asyncio
+from msgspec import structs
+
+from tests.support.delivery.engine import Engine
+from tests.support.identity.people import new_phone
+from tumira.approvals import manage, store
+from tumira.approvals.manage import NotOpenError
+from tumira.approvals.store import Approval, ApprovalState
+from tumira.core.errors import AccountSuspended, Refusal
+from tumira.core.ids import AccountId, BatchId, UploadId, new_id
+from tumira.identity.principal import Principal, PrincipalKind
+from tumira.identity.reauthenticate import Requester
+from tumira.identity.roles import MemberRole
+from tumira.identity.store import people
+from tumira.sending.compose import Draft
+
+DRAFT: Final = Draft("+263771200001 +263771200002", "Your order is ready.", "order 7")
+COST: Final = Decimal("0.08")
+BATCH: Final = BatchId(new_id(1))
+
+
+async def person(engine: Engine, account_id: AccountId, name: str) -> Requester:
+    phone = new_phone()
+    async with engine.database.transaction() as connection:
+        person_id = await people.insert_person(connection, new_id(time.time_ns() // 1_000_000), phone, name)
+        await people.insert_member(connection, account_id, person_id, MemberRole.SENDER)
+    return Requester(Principal(PrincipalKind.CUSTOMER, person_id, phone), account_id, name, "127.0.0.1")
+
+
+class Office:
+    def __init__(self, engine: Engine, asker: Requester, decider: Requester) -> None:
+        self.engine = engine
+        self.asker = asker
+        self.decider = decider
+        self.sends: list[Approval] = []
+        self.answer: BatchId | Refusal | None = BATCH
+
+    async def ask(self, form: str = "one", upload_id: UploadId | None = None) -> UUID:
+        draft = DRAFT if upload_id is None else None
+        return await manage.ask(
+            self.engine.database,
+            self.asker,
+            token=form,
+            count=2,
+            cost=COST,
+            draft=draft,
+            upload_id=upload_id,
+        )
+
+    async def send(self, approval: Approval) -> BatchId | Refusal | None:
+        self.sends.append(approval)
+        return self.answer
+
+    async def approve(self, approval_id: UUID, who: Requester | None = None) -> Refusal | None:
+        return await manage.approve(self.engine.database, who or self.decider, approval_id, self.send)
+
+    async def get(self, approval_id: UUID) -> Approval:
+        async with self.engine.database.connection() as connection:
+            found = await store.find(connection, self.asker.account_id, approval_id)
+        assert found is not None
+        return found
+
+    async def waiting(self) -> int:
+        async with self.engine.database.connection() as connection:
+            return await store.count_waiting(connection, self.asker.account_id)
+
+    async def age(self, by: timedelta) -> None:
+        await self.engine.rows("UPDATE approvals SET asked_at = asked_at - $1::interval", by)
+
+    async def recorded(self) -> list[tuple[str, str]]:
+        rows = await self.engine.rows(
+            "SELECT actor, what FROM changes WHERE person_id IS NOT NULL ORDER BY id"
+        )
+        return [(row["actor"], row["what"]) for row in rows]
+
+
+@pytest_asyncio.fixture
+async def office(engine: Engine) -> Office:
+    caller = await engine.open_account("1")
+    return Office(engine, await person(engine, caller.id, "Rudo"), await person(engine, caller.id, "Tariro"))
+
+
+async def test_a_send_that_is_asked_for_again_is_the_same_one_until_it_is_decided(office: Office) -> None:
+    first = await office.ask()
+    assert await office.ask() == first
+    other = await office.ask("two")
+    assert other != first
+    assert await office.waiting() == 2
+    assert await office.recorded() == [("Rudo", "approval asked for")] * 2
+    await manage.decline(office.engine.database, office.decider, first, "Wrong day")
+    assert await office.waiting() == 1
+    again = await office.ask()
+    assert again != first
+    async with office.engine.database.connection() as connection:
+        listed = await store.list_approvals(connection, office.asker.account_id, 9)
+        assert [one.id for one in listed] == [again, other, first]
+        assert await store.list_approvals(connection, office.asker.account_id, 1) == listed[:1]
+
+
+async def test_another_person_approves_it_and_it_is_sent_once(office: Office) -> None:
+    approval_id = await office.ask()
+    with pytest.raises(NotOpenError):
+        await office.approve(approval_id, office.asker)
+    stranger = await person(office.engine, (await office.engine.open_account()).id, "Chipo")
+    with pytest.raises(NotOpenError):
+        await office.approve(approval_id, stranger)
+    assert office.sends == []
+    assert await office.approve(approval_id) is None
+    (sent,) = office.sends
+    assert (sent.draft, sent.count, sent.cost, sent.asker) == (DRAFT, 2, COST, "Rudo")
+    found = await office.get(approval_id)
+    assert (found.state, found.batch_id, found.decider, found.draft) == (
+        ApprovalState.APPROVED,
+        BATCH,
+        "Tariro",
+        None,
+    )
+    for again in (
+        office.approve(approval_id),
+        manage.decline(office.engine.database, office.decider, approval_id, ""),
+    ):
+        with pytest.raises(NotOpenError):
+            await again
+    assert len(office.sends) == 1
+    assert await office.recorded() == [("Rudo", "approval asked for"), ("Tariro", "send approved")]
+
+
+async def test_a_send_that_is_refused_waits_again(office: Office) -> None:
+    approval_id = await office.ask()
+    office.answer = AccountSuspended()
+    assert await office.approve(approval_id) is office.answer
+    found = await office.get(approval_id)
+    assert (found.state, found.draft) == (ApprovalState.WAITING, DRAFT)
+    assert await office.recorded() == [("Rudo", "approval asked for")]
+    office.answer = BATCH
+    assert await office.approve(approval_id) is None
+
+
+async def test_of_two_who_approve_at_once_both_are_told_and_it_is_recorded_once(office: Office) -> None:
+    approval_id = await office.ask()
+    third = await person(office.engine, office.asker.account_id, "Chipo")
+
+    async def send(approval: Approval) -> BatchId | Refusal | None:
+        # Meanwhile another person approves it too, and gets the same batch.
+        assert approval.state is ApprovalState.WAITING
+        assert await office.approve(approval.id, third) is None
+        return BATCH
+
+    assert await manage.approve(office.engine.database, office.decider, approval_id, send) is None
+    assert (await office.get(approval_id)).decider == "Chipo"
+    assert [what for _, what in await office.recorded()] == ["approval asked for", "send approved"]
+
+
+async def test_what_may_have_been_sent_is_neither_declined_nor_withdrawn(office: Office) -> None:
+    approval_id = await office.ask()
+    database = office.engine.database
+    with pytest.raises(NotOpenError):
+        await manage.withdraw(database, office.decider, approval_id)
+    async with database.transaction() as connection:
+        await store.mark(
+            connection, approval_id, ApprovalState.SENDING, decided_by=office.decider.principal.id
+        )
+    with pytest.raises(NotOpenError):
+        await manage.withdraw(database, office.asker, approval_id)
+    with pytest.raises(NotOpenError):
+        await manage.decline(database, office.decider, approval_id, "no")
+    # It is still open, and to be approved again.
+    assert await office.waiting() == 1
+    assert await office.approve(approval_id) is None
+    other = await office.ask("two")
+    await manage.withdraw(database, office.asker, other)
+    found = await office.get(other)
+    assert (found.state, found.draft) == (ApprovalState.WITHDRAWN, None)
+    with pytest.raises(NotOpenError):
+        await manage.withdraw(database, office.asker, UUID(int=1))
+
+
+async def test_a_declined_send_keeps_its_text_and_says_why(office: Office) -> None:
+    approval_id = await office.ask()
+    await manage.decline(office.engine.database, office.decider, approval_id, "Wrong day")
+    found = await office.get(approval_id)
+    assert (found.state, found.note, found.draft) == (ApprovalState.DECLINED, "Wrong day", DRAFT)
+    assert await office.recorded() == [("Rudo", "approval asked for"), ("Tariro", "send declined")]
+
+
+async def test_an_approval_expires_after_two_days(office: Office) -> None:
+    first = await office.ask()
+    await office.age(timedelta(hours=47))
+    assert (await office.get(first)).state is ApprovalState.WAITING
+    assert await office.waiting() == 1
+    await office.age(timedelta(hours=2))
+    assert (await office.get(first)).state is ApprovalState.EXPIRED
+    assert await office.waiting() == 0
+    with pytest.raises(NotOpenError):
+        await office.approve(first)
+    second = await office.ask()
+    assert second != first
+    (row,) = await office.engine.rows("SELECT state, recipients FROM approvals WHERE id = $1", first)
+    assert tuple(row) == ("expired", None)
+    assert (await office.get(second)).draft == DRAFT
+
+
+async def test_old_ones_and_numbers_that_are_erased_go(office: Office) -> None:
+    open_, decided, other = [await office.ask(form) for form in ("one", "two", "three")]
+    await manage.decline(office.engine.database, office.decider, decided, "no")
+    await office.engine.rows("UPDATE approvals SET recipients = '+27821230001' WHERE id = $1", other)
+    async with office.engine.database.transaction() as connection:
+        now = await connection.fetchval("SELECT clock_timestamp()")
+        await store.erase_number(connection, "771200002", now - timedelta(hours=1))
+    assert (await office.get(open_)).draft == DRAFT
+    async with office.engine.database.transaction() as connection:
+        await store.erase_number(connection, "771200002", now)
+    found = [await office.get(one) for one in (open_, decided, other)]
+    assert [one.state for one in found] == ["expired", "declined", "waiting"]
+    assert [one.draft for one in found] == [None, None, structs.replace(DRAFT, recipients="+27821230001")]
+    async with office.engine.database.transaction() as connection:
+        assert await store.delete_old(connection, 2) == 0
+        await connection.execute("UPDATE approvals SET asked_at = asked_at - interval '31 days'")
+        assert await store.delete_old(connection, 2) == 2
+        assert await store.delete_old(connection, 2) == 1
