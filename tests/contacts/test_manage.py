@@ -103,10 +103,14 @@ async def test_a_list_is_filled_changed_and_deleted(engine: Engine) -> None:
     assert await engine.rows("SELECT FROM contacts WHERE list_id = $1", list_id) == []
     assert await changes(engine, caller) == [
         ("list created", "Members"),
+        ("contact added", "Members: number ending in 001"),
         ("contacts imported", "Members: 1 added, 1 updated"),
         ("list column renamed", "Members: amount to due"),
         ("list column added", "Members: town"),
+        ("contact changed", "Members: number ending in 002"),
         ("list column removed", "Members: due"),
+        ("contact changed", "Members: number ending in 003"),
+        ("contact removed", "Members: number ending in 001"),
         ("list renamed", "Members to Guests"),
         ("list deleted", "Guests, 1 contacts"),
     ]
