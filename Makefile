@@ -12,13 +12,14 @@ export PYTHON
 export PYTHON_NAMED := $(if $(filter file default undefined,$(origin PYTHON)),,yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test pytest test-long bench bench-growth mutants lint checks types docs pins wheel deb test-pythons runtime peers prepare train evaluate learn-from learning screenshots catalogue
+.PHONY: help install run test pytest test-long proof bench bench-growth mutants lint checks types docs pins wheel deb test-pythons runtime peers prepare train evaluate learn-from learning screenshots catalogue
 
 help:
 	@echo 'make run         start Tumira on http://127.0.0.1:8080 (installs what it needs first)'
 	@echo 'make install     create .venv and install the pinned packages'
 	@echo 'make test        all checks: lint, then the tests'
 	@echo 'make test-long   the tests that take minutes, such as a fresh clone'
+	@echo 'make proof       a ten-minute slice of every proof, with a verdict (docs/proof.md)'
 	@echo 'make test-pythons  install and try the package on every Python that is found, and read its pins'
 	@echo 'make bench       the benchmark (ARGS=single: one section of it)'
 	@echo 'make bench-growth  measure what slows down with 20 million messages (26 GB of disk)'
@@ -88,6 +89,11 @@ pytest: install
 test-long: prepare
 	@sh scripts/peers.sh long
 	@exec $(PYTEST) -m 'long or hypothesis' $(ARGS)
+
+# Models, simulation, a cluster under faults, mutants, and broken twins of each.
+proof: install peers
+	@exec env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/compiled \
+		$(BIN)/python -m tests.proof $(ARGS)
 
 # Part of the long tests: docs/platforms.md says what they try.
 test-pythons: install

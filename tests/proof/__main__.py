@@ -41,10 +41,10 @@ def parts(scale: float) -> Sequence[Part]:
         Part(
             "simulation",
             "the engine on a seeded loop with virtual time",
-            ("simulation", "--minutes", f"{simulated:g}"),
+            ("simulation", "--minutes", f"{simulated:g}", "--jobs", "2"),
             simulated,
         ),
-        Part("simulation_twins", "broken twins of the engine", ("simulation", "--twins"), 0.5),
+        Part("simulation_twins", "broken twins of the engine", ("simulation", "--twins", "--jobs", "2"), 1.0),
         Part(
             "history",
             "a cluster under faults, judged by what its clients saw",

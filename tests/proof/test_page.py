@@ -7,10 +7,11 @@ import pytest
 
 from tests.proof.history.checks import CHECKS as HISTORY_CHECKS
 from tests.proof.page import ROOT, read_found, read_promises
+from tests.proof.simulation.checks import CHECKS as SIMULATION_CHECKS
 
 CHECKS = {
     "model": {"delivery", "accept"},
-    "simulation": {"money", "ends", "submissions", "statuses"},
+    "simulation": set(SIMULATION_CHECKS),
     "history": set(HISTORY_CHECKS),
 }
 
