@@ -22,9 +22,14 @@ from tests.proof.simulation.world import SMALLER, TIMING, World
 CLAIM_SLACK_S: Final = 0.05
 # While binds move between workers, both have a share of the rate for a moment.
 SHARES_S: Final = 8.0
+# The shortest wait after a refusal, less a quarter of it, and that of a doubt.
+RETRY_MIN_S: Final = 0.7
 # A circuit that opened stays open for five seconds.
 OPEN_S: Final = 4.8
 REFUSALS_MAX: Final = next(value for _, name, value in SMALLER if name == "REFUSALS_MAX")
+
+# How a receipt can end a message.
+REPORTED: Final = frozenset({"delivered", "undelivered", "expired"})
 
 Row = asyncpg.Record
 
@@ -98,6 +103,23 @@ def check_hand_overs(world: World, facts: Facts) -> Iterator[str]:
                 )
 
 
+def check_waits(world: World, facts: Facts) -> Iterator[str]:
+    """Find segments that were refused for now, or in doubt, and submitted again without a wait."""
+    del facts
+    for number, submits in _submits(world).items():
+        parts: dict[int, list[Submit]] = defaultdict(list)
+        for one in submits:
+            parts[one.part].append(one)
+        for own in parts.values():
+            for before, after in pairwise(sorted(own, key=lambda one: one.written_at)):
+                if before.status in TEMPORARY and before.answered_at is not None:
+                    wait_s = after.written_at - before.answered_at
+                    if wait_s < RETRY_MIN_S:
+                        yield f"{number} was submitted again {wait_s:.3f} s after a refusal"
+                elif before.status in {0, None} and after.written_at - before.written_at < RETRY_MIN_S:
+                    yield f"{number} was submitted again {after.written_at - before.written_at:.3f} s later"
+
+
 def check_claims(world: World, facts: Facts) -> Iterator[str]:
     """Nothing is submitted outside a claim that the database knew of."""
     claims: dict[UUID, list[tuple[float, float]]] = defaultdict(list)
@@ -109,11 +131,13 @@ def check_claims(world: World, facts: Facts) -> Iterator[str]:
             own[-1] = (own[-1][0], at_s)
     submits = _submits(world)
     for message in facts.messages:
+        own = claims[message["id"]]
+        if message["segments"] > 1 and message["status"] in REPORTED and own:
+            # The receipt of one segment can end a message while its worker submits the next.
+            own[-1] = (own[-1][0], float("inf"))
         for one in submits.get(message["recipient"], ()):
-            if not any(
-                began <= one.written_at <= ended + CLAIM_SLACK_S for began, ended in claims[message["id"]]
-            ):
-                yield f"{one.to} was submitted at {one.written_at:.3f}, outside {claims[message['id']]}"
+            if not any(began <= one.written_at <= ended + CLAIM_SLACK_S for began, ended in own):
+                yield f"{one.to} was submitted at {one.written_at:.3f}, outside {own}"
 
 
 def check_endings(world: World, facts: Facts) -> Iterator[str]:
@@ -302,6 +326,7 @@ def _loop_s(at: datetime) -> float:
 
 CHECKS: Final[Mapping[str, Callable[[World, Facts], Iterator[str]]]] = {
     "hand-overs": check_hand_overs,
+    "waits": check_waits,
     "claims": check_claims,
     "endings": check_endings,
     "money": check_money,

@@ -8,6 +8,7 @@ PostgreSQL's.
 """
 
 import asyncio
+import re
 import socket
 import struct
 from binascii import crc32
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from random import Random
 from typing import Any, Final, cast
 
@@ -47,8 +49,10 @@ CREATE FUNCTION {SCHEMA}.pg_terminate_backend(pid integer) RETURNS boolean VOLAT
 """
 
 # Real time after which a request without an answer is asked for a lock that it waits for.
-PATIENCE_S: Final = 0.004
+PATIENCE_S: Final = 0.005
 STUCK_S: Final = 60.0
+# The database's clock goes in steps, so that most requests of a transaction need not set it.
+STEP_S: Final = 0.01
 # In virtual time, as the product's sessions ask for it; by PostgreSQL's own clock it is switched off.
 IDLE_IN_TRANSACTION_S: Final = 5.0
 
@@ -59,6 +63,9 @@ _CANCEL: Final = 80877102
 _ENDS: Final = frozenset(b"SQXpH")
 _FLUSHED: Final = frozenset({b"T", b"n", b"E"})
 _DEADLOCK: Final = b"C40P01\0"
+_CANCELLED: Final = b"C57014\0"
+_LOCK_NOT_AVAILABLE: Final = b"C55P03\0"
+_LOCK_TIMEOUT: Final = re.compile(rb"lock_timeout = (\d+)")
 
 
 def database_time(now_s: float) -> datetime:
@@ -165,7 +172,8 @@ class TypeCache:
         self.answers: dict[bytes, bytes] = {}
 
 
-_ABOUT_TYPES: Final = b"WITH RECURSIVE typeinfo_tree"
+# The second is asked around the first; sessions of ours have no JIT anyway.
+_ABOUT_TYPES: Final = (b"WITH RECURSIVE typeinfo_tree", b"SELECT current_setting('jit')")
 
 
 class Server:
@@ -219,7 +227,7 @@ class Server:
                 if _DEADLOCK in answer:
                     self.loop.problems.append("the database found a deadlock")
                 return answer
-            if session.line.pid and self.is_waiting(session.line):
+            if session.line.pid and not _is_running(session.line.pid) and self.is_waiting(session.line):
                 return None
             waited_s += PATIENCE_S
             assert waited_s < STUCK_S, "the database does not answer"
@@ -231,6 +239,17 @@ class Server:
     def park(self, session: "Session") -> None:
         self.loop.trace.note(self.loop.now_s, f"{session.name} waits for a lock")
         self._parked.append(session)
+        if session.lock_timeout_s is not None:
+            self.loop.at(session.lock_timeout_s, self._end_wait, session, session.turn)
+
+    def _end_wait(self, session: "Session", turn: int) -> None:
+        """End a wait for a lock that took too long, as PostgreSQL's own timer would."""
+        if session in self._parked and session.turn == turn:
+            self._control.value(f"SELECT pg_cancel_backend({session.line.pid})")
+            answer = session.line.receive(STUCK_S)
+            assert answer is not None
+            self._parked.remove(session)
+            session.answered(answer.replace(_CANCELLED, _LOCK_NOT_AVAILABLE))
 
     def look_at_parked(self) -> None:
         """Let those go on that wait for a lock no more."""
@@ -303,16 +322,19 @@ class Session(asyncio.Transport):
         self._is_closed = False
         # To be ended once what is under way was carried out.
         self._is_ending = False
-        self._turn = 0
+        self.turn = 0
+        # In virtual time, until the end of the transaction; by PostgreSQL's own clock it is switched off.
+        self.lock_timeout_s: float | None = None
         self._said = ""
         self._listens = self._notifies = False
         self._statements: dict[bytes, str] = {}
         self._numbered: set[bytes] = set()
         self._ending: set[bytes] = set()
+        # The times that the session has.
+        self._told: dict[str, str] = {}
         self._is_numbered = self._ends_others = False
-        # The statement about types that is not on the server yet, and where its answer is kept.
-        self._unparsed: tuple[bytes, bytes] | None = None
-        self._is_parsed = False
+        # Statements about types, each with how to prepare it while it is not on the server.
+        self._unparsed: dict[bytes, tuple[bytes, bytes | None]] = {}
         self._about_types: tuple[dict[bytes, bytes], bytes] | None = None
         if self.process is not None:
             self.process.connections.append(self)
@@ -413,7 +435,7 @@ class Session(asyncio.Transport):
     def _go_on(self) -> None:
         if not self._is_busy and self._requests:
             self._is_busy = True
-            self._turn += 1
+            self.turn += 1
             self._loop.at(self._server.delay_s(), self._carry_out)
 
     def _carry_out(self) -> None:
@@ -450,6 +472,10 @@ class Session(asyncio.Transport):
     def _carry_out_really(self, request: bytes) -> None:
         self._listens = self._listens or b"LISTEN" in request
         self._notifies = self._notifies or b"pg_notify" in request
+        limit = _LOCK_TIMEOUT.search(request) if request[:1] == b"Q" else None
+        if limit is not None:
+            self.lock_timeout_s = int(limit[1]) / 1000
+            request = request.replace(limit[1], b"0".ljust(len(limit[1])))
         clock = self._clock(request)
         self.line.is_flush = False
         self.line.send(clock + request)
@@ -476,26 +502,26 @@ class Session(asyncio.Transport):
         types = self._server.types
         if request[:1] == b"P" and request[5:].split(b"\0", 2)[1].lstrip().startswith(_ABOUT_TYPES):
             name, text, _ = request[5:].split(b"\0", 2)
-            self._unparsed = (name, request)
-            if text in types.parsed:
-                self._is_parsed = False
+            is_known = text in types.parsed
+            self._unparsed[name] = (text, request if is_known else None)
+            if is_known:
                 return types.parsed[text]
-            self._is_parsed = True
             self._about_types = (types.parsed, text)
             return None
-        if request[:1] == b"B" and self._unparsed is not None:
+        if request[:1] == b"B" and self._unparsed:
             _, name, rest = request[5:].split(b"\0", 2)
-            if name != self._unparsed[0]:
+            if name not in self._unparsed:
                 return None
-            found = types.answers.get(rest)
+            text, parse = self._unparsed[name]
+            found = types.answers.get(text + rest)
             if found is not None:
                 return found[:-1] + self.line.state
-            if not self._is_parsed:
-                self._is_parsed = True
+            if parse is not None:
+                self._unparsed[name] = (text, None)
                 self.line.is_flush = True
-                self.line.send(self._unparsed[1])
+                self.line.send(parse)
                 self.line.receive(STUCK_S)
-            self._about_types = (types.answers, rest)
+            self._about_types = (types.answers, text + rest)
         return None
 
     def _clock(self, request: bytes) -> bytes:
@@ -503,13 +529,19 @@ class Session(asyncio.Transport):
         # After a flush nothing may come in between: it may have failed, and waits for the end of its series.
         if self.line.state not in {b"I", b"T"} or self.line.is_flush or self.line.is_copying:
             return b""
-        now = database_time(self._loop.now_s).isoformat()
-        sql = f"SET sim.now TO '{now}'"
+        now = database_time(self._loop.now_s // STEP_S * STEP_S).isoformat()
+        told = {"now": now}
         if self.line.state == b"I" or b"BEGIN" in request:
-            sql += f"; SET sim.began TO '{now}'"
-        return _frame(b"Q", sql.encode() + b"\0")
+            told["began"] = now
+        changed = [f"SET sim.{name} TO '{now}'" for name in told if self._told.get(name) != now]
+        self._told |= told
+        return _frame(b"Q", "; ".join(changed).encode() + b"\0") if changed else b""
 
     def answered(self, answer: bytes) -> None:
+        if self.line.state != b"T":
+            # A transaction that was rolled back took its settings with it.
+            self._told.clear()
+            self.lock_timeout_s = None
         now_s = self._loop.now_s
         is_first = answer[:1] == b"R"
         checksum = 0 if is_first or self._is_numbered else crc32(answer)
@@ -536,12 +568,12 @@ class Session(asyncio.Transport):
             self._leave()
             return
         if self.line.state in {b"T", b"E"}:
-            self._loop.at(IDLE_IN_TRANSACTION_S, self._end_idle, self._turn)
+            self._loop.at(IDLE_IN_TRANSACTION_S, self._end_idle, self.turn)
         self._go_on()
 
     def _end_idle(self, turn: int) -> None:
         """End a session that did nothing in its transaction for too long, as PostgreSQL would."""
-        if self._turn == turn and not self._is_closed and not self._is_busy:
+        if self.turn == turn and not self._is_closed and not self._is_busy:
             self._loop.trace.note(self._loop.now_s, f"{self.name} idle in transaction")
             self._is_closed = True
             self._loop.call_soon(self._protocol.connection_lost, None, context=self._context)
@@ -578,6 +610,14 @@ class Session(asyncio.Transport):
     def _hear(self, notice: bytes) -> None:
         if not self._is_closed:
             self._loop.call_soon(self._protocol.data_received, notice, context=self._context)
+
+
+def _is_running(pid: int) -> bool:
+    """Tell whether a process of the server has a processor or waits for one; False where nobody can tell."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "R"
+    except OSError:
+        return False
 
 
 def _shorten(sql: bytes) -> str:
