@@ -254,7 +254,8 @@ class Server:
     def look_at_parked(self) -> None:
         """Let those go on that wait for a lock no more."""
         for session in tuple(self._parked):
-            if not self.is_waiting(session.line):
+            # Another one may have ended meanwhile, and let this one go on.
+            if session in self._parked and not self.is_waiting(session.line):
                 answer = self.wait_for(session)
                 if answer is not None:
                     self._parked.remove(session)

@@ -98,7 +98,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         self._serial = 0
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self.problems: list[str] = []
-        self._graveyard: list[object] = []
+        self._processes: list[Process] = []
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._note_problem)
 
@@ -113,6 +113,8 @@ class VirtualLoop(base_events.BaseEventLoop):
 
     def spawn(self, process: Process, run: Callable[[], Any]) -> "asyncio.Task[Any]":
         """Start the main task of a process; what it starts belongs to the process too."""
+        if process not in self._processes:
+            self._processes.append(process)
         context = Context()
         context.run(CURRENT.set, process)
         task = self.create_task(run(), context=context)
@@ -127,8 +129,6 @@ class VirtualLoop(base_events.BaseEventLoop):
         """End a process at once: no callback of it runs again, and its connections are closed."""
         process.is_alive = False
         process.held.clear()
-        # Nothing of it runs, not even what would happen when it is collected.
-        self._graveyard.extend(process.tasks)
         connections, process.connections = process.connections, []
         for connection in connections:
             connection.died()
@@ -238,10 +238,13 @@ class VirtualLoop(base_events.BaseEventLoop):
         return await self.database.connect(protocol_factory)
 
     def bury(self) -> None:
-        """Let go of what killed processes have left, in which nothing may run any more."""
-        for task in self._graveyard:
-            cast("Any", task)._log_destroy_pending = False
-        self._graveyard.clear()
+        """Close the loop over tasks that have not ended: nothing of them may run any more."""
+        for process in self._processes:
+            for task in process.tasks:
+                cast("Any", task)._log_destroy_pending = False
+        self._ready.clear()
+        self._timers.clear()
+        self.close()
 
 
 _WORLD: Final = Context()
