@@ -1,6 +1,7 @@
 """Runs seeds, one after the other, each on a database of its own."""
 
 import gc
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from unittest.mock import patch
@@ -29,7 +30,8 @@ def run_seed(template: Template, seed: int, *, is_kept: bool = False) -> Outcome
     """Run a seed, and decide about it."""
     outcome = _run(template, seed, is_kept=is_kept)
     # Tasks of killed workers raise when they are collected, as nothing in them may run any more.
-    with patch("sys.unraisablehook", lambda _: None):
+    with patch("sys.unraisablehook", lambda _: None), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         gc.collect()
     return outcome
 

@@ -71,6 +71,8 @@ TASKS: Final = {
 }
 # Each plans its statements anew, which is most of what a run costs.
 CONNECTIONS_MAX: Final = 3
+# How likely a fault hits a worker soon after a send.
+AMBUSH: Final = 0.3
 CALM_S: Final = 300.0
 LOOK_S: Final = 2.0
 LONG_TEXT: Final = "Your parcel waits at the counter of the shop. " * 5
@@ -238,6 +240,10 @@ class World:
         self.note(f"accepted {len(numbers)}")
         if self.chance.random() < 0.9:
             waker.wake()
+        if not self.is_calm and self.chance.random() < AMBUSH:
+            # A worker that has just claimed has the most to lose.
+            ambush = self.chance.choice((self.kill_worker, self.freeze_worker, self.freeze_worker))
+            self.later(self.chance.uniform(0.02, 1.0), ambush)
 
 
 FAULTS: Final[Sequence[Callable[[World], None]]] = (
