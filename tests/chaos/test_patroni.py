@@ -60,6 +60,11 @@ class Trials:
             "seconds_without_202": self.outages,
         }
 
+    def place_etcd_leader(self, *, with_primary: bool) -> None:
+        machines = self.cluster.machines
+        machines.wait_until_whole()
+        machines.move_etcd_leader(machines.leader() if with_primary else machines.standby())
+
     @contextmanager
     def under_load(self, bases: Sequence[str] = ()) -> Iterator["Trial"]:
         """Send and top up meanwhile; at the end nothing is lost, and nothing was submitted twice."""
@@ -142,8 +147,7 @@ def trials() -> Iterator[Trials]:
 def test_the_machine_of_the_primary_dies_and_returns(trials: Trials, *, with_etcd: bool) -> None:
     """With the leader of etcd it takes longest: its successor gives every lease its whole time again."""
     machines = trials.cluster.machines
-    machines.wait_until_whole()
-    machines.move_etcd_leader(machines.leader() if with_etcd else machines.synchronous())
+    trials.place_etcd_leader(with_primary=with_etcd)
     with trials.under_load() as trial:
         trial.leader.kill()
         trial.wait_for_another_leader()
@@ -195,23 +199,41 @@ async def is_refused(machine: Machine, caller: Caller) -> bool:
     return isinstance(decision, Refused) and isinstance(decision.refusal, ServiceUnavailable)
 
 
-def test_the_primary_is_cut_off_from_etcd_and_its_standbys(trials: Trials) -> None:
+@pytest.mark.parametrize("with_etcd", [False, True])
+def test_the_primary_is_cut_off_from_etcd_and_its_standbys(trials: Trials, *, with_etcd: bool) -> None:
     if not trials.cluster.network.isolated:
         pytest.skip(trials.cluster.network.told)
+    trials.place_etcd_leader(with_primary=with_etcd)
     with trials.under_load() as trial:
         with trials.cluster.cut_off(trial.leader):
             trial.wait_for_another_leader()
-            trial.check_back("primary cut off from the other two, but not from the nodes")
+            trial.check_back(
+                f"primary{' and leader of etcd' if with_etcd else ''} cut off from the other two"
+            )
         trials.cluster.machines.wait_until_whole()
 
 
-def test_the_synchronous_standby_dies(trials: Trials) -> None:
+def test_a_standby_dies(trials: Trials) -> None:
     with trials.under_load() as trial:
-        standby = trials.cluster.machines.synchronous()
+        standby = trials.cluster.machines.standby()
         standby.kill()
-        trial.check_back("machine of the synchronous standby killed")
+        trial.keep_sending(LEASE_S)
+        trial.check_back("machine of a standby killed")
         assert trials.cluster.machines.leader() is trial.leader
         standby.start()
+
+
+def test_a_standby_and_the_leader_of_etcd_are_cut_off(trials: Trials) -> None:
+    if not trials.cluster.network.isolated:
+        pytest.skip(trials.cluster.network.told)
+    trials.place_etcd_leader(with_primary=False)
+    with trials.under_load() as trial:
+        standby = trials.cluster.machines.standby()
+        with trials.cluster.cut_off(standby):
+            trial.keep_sending(LEASE_S + 5)
+            trial.check_back("a standby and leader of etcd cut off from the other two")
+            assert trials.cluster.machines.leader() is trial.leader
+        trials.cluster.machines.wait_until_whole()
 
 
 def test_the_leader_of_etcd_dies(trials: Trials) -> None:
@@ -238,7 +260,7 @@ def test_all_of_etcd_dies(trials: Trials) -> None:
 
 def test_a_switchover(trials: Trials) -> None:
     with trials.under_load() as trial:
-        to = trials.cluster.machines.synchronous()
+        to = trials.cluster.machines.standby()
         trials.cluster.machines.switch_over(to)
         trial.check_back("switchover")
         assert trials.cluster.machines.leader() is to

@@ -64,10 +64,9 @@ class Machines:
     def others(self, machine: Machine) -> Sequence[Machine]:
         return [one for one in self.all if one is not machine]
 
-    def synchronous(self) -> Machine:
-        """Return the machine of the synchronous standby."""
-        (name,) = [one["name"] for one in self.members() if one["role"] == "sync_standby"]
-        return next(one for one in self.all if one.name == name)
+    def standby(self) -> Machine:
+        """Return the machine of a standby; commits wait for one of the two."""
+        return self.others(self.leader())[0]
 
     def etcd_leader(self) -> Machine:
         (found,) = [one for one in self.all if one.is_etcd_leader()]
@@ -91,12 +90,12 @@ class Machines:
         return next((told for one in self.all if (told := one.members())), ())
 
     def is_whole(self, *, synchronous: bool = True) -> bool:
-        """Tell whether all see the same primary that both others follow, one of them synchronously."""
+        """Tell whether all see the same primary, which both others follow."""
         views = [one.members() for one in self.all]
         roles = [{one["name"]: one["role"] for one in members} for members in views]
         states = [one["state"] for members in views for one in members if one["role"] != "leader"]
         timelines = {one.get("timeline") for members in views for one in members}
-        wanted = ["leader", "replica", "sync_standby" if synchronous else "replica"]
+        wanted = ["leader", *(2 * ["quorum_standby" if synchronous else "replica"])]
         return (
             all(sorted(seen.values()) == wanted and seen == roles[0] for seen in roles)
             and set(states) == {"streaming"}
@@ -135,7 +134,7 @@ def run_machines(home: Path, network: Network, **changes: Any) -> Iterator[Machi
             stack.callback(one.stop)
             one.start()
         began = time.monotonic()
-        machines.wait_until_whole(synchronous=changes.get("synchronous_mode", True))
+        machines.wait_until_whole(synchronous=changes.get("synchronous_mode", True) is not False)
         print(f"three servers run after {time.monotonic() - began:.1f} s")
         for statement in SQL_SET_UP:
             machines.leader().execute(statement.format(password=secret))
