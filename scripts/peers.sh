@@ -3,7 +3,7 @@
 # Composer and Laravel (a webhook receiver, a client), Chromium (pages), poppler-utils and a font (PDF), iproute2 (networks
 # of nodes), promtool (alerts), HAProxy and nginx (draining). `peers.sh long` installs those of the long suite too:
 # Composer, Laravel, WordPress and MariaDB (the clients for PHP), etcd and Patroni (failovers), debootstrap and lintian
-# (the Debian package).
+# (the Debian package), buildah and Caddy (the container).
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/system.sh
@@ -89,6 +89,21 @@ if ! command -v debootstrap >/dev/null && ! test -x /usr/sbin/debootstrap; then
 fi
 if ! command -v lintian >/dev/null; then
     install_packages lintian || echo "lintian is missing, so the Debian package is not checked by it: install lintian."
+fi
+if ! command -v buildah >/dev/null; then
+    install_packages buildah || echo "buildah is missing, so the container is not built: install buildah."
+fi
+# Extracted: installed, it would occupy port 80.
+fetch_caddy() {
+    folder=$(mktemp -d) || return 1
+    if (cd "$folder" && chmod 755 . && apt-get -qq download caddy && dpkg-deb -x caddy_*.deb .) >/dev/null 2>&1; then
+        mkdir -p .tools && mv "$folder/usr/bin/caddy" .tools/caddy
+    fi
+    rm -rf "$folder"
+    test -x .tools/caddy
+}
+if ! command -v caddy >/dev/null && ! test -x .tools/caddy && ! fetch_caddy; then
+    echo "Caddy is missing, so the proxy of the compose file is not tried: install caddy."
 fi
 # Composer unpacks archives with PHP's own extension.
 if ! command -v composer >/dev/null || ! php -m 2>/dev/null | grep -qx zip; then

@@ -107,7 +107,7 @@ def _mirror() -> str:
 def new_root(release: Release, kind: str = "clean") -> Iterator[Root]:
     """Make a Debian that is removed afterwards; its kind `build` has what packages are built with."""
     need_debootstrap()
-    archive = CACHE / f"{release.name}-{kind}.tar"
+    archive = _archive(release, kind)
     with tempfile.TemporaryDirectory(prefix="tumira-debian-", dir="/var/tmp") as folder:
         root = Root(Path(folder) / "root")
         root.path.mkdir(mode=0o755)
@@ -133,6 +133,16 @@ def new_root(release: Release, kind: str = "clean") -> Iterator[Root]:
         for name in ("resolv.conf", "hosts"):
             shutil.copyfile(f"/etc/{name}", root.inside(f"/etc/{name}"))
         yield root
+
+
+def clean_archive(release: Release) -> Path:
+    """Return an archive of a clean Debian."""
+    with new_root(release):
+        return _archive(release, "clean")
+
+
+def _archive(release: Release, kind: str) -> Path:
+    return CACHE / f"{release.name}-{kind}.tar"
 
 
 def _bootstrap(release: Release, root: Root) -> None:

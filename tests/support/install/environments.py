@@ -122,7 +122,7 @@ def deliver(node: Node, key: str) -> str:
         assert MESSAGE["body"] in handset.text
         for page in ("/docs", "/dashboard/sign-in", "/operator"):
             assert client.get(page, follow_redirects=True).status_code == httpx.codes.OK, page
-    return str(message["id"])
+    return str(message["message_id"])
 
 
 def client_of(node: Node, key: str) -> httpx.Client:
