@@ -20,6 +20,8 @@ stage() {
     mkdir -p "$1/wheels"
     cp -R deploy docs README.md requirements.txt "$1"
     mv "$1/deploy/debian" "$1/debian"
+    # What linters and Python left in the checkout.
+    find "$1" -type d \( -name '.*_cache' -o -name __pycache__ \) -prune -exec rm -rf {} +
     date=$(date -R ${SOURCE_DATE_EPOCH:+-d "@$SOURCE_DATE_EPOCH"})
     cat >"$1/debian/changelog" <<END
 tumira ($version-${REVISION:-1}~deb$3) stable; urgency=medium
