@@ -23,8 +23,10 @@ IN_WORK: Final = 5
 EVENTS_S: Final = 30.0
 # Until all messages are at their end, once all faults are healed.
 SETTLED_S: Final = 90.0
-# Of a budget, for the time until all messages are at their end and everything is checked.
+# Of a budget, for the time until all messages are at their end and everything is checked: at least so long,
+# and this share, because there is more to look at after more sends.
 REST_S: Final = 25.0
+REST_SHARE: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def run(
     mistakes of `changes.py`.
     """
     began = time.monotonic()
-    ends_at = None if seconds is None else began + seconds - REST_S
+    ends_at = None if seconds is None else began + seconds - max(REST_S, REST_SHARE * seconds)
     with open_ground(standby=standby) as ground:
         verdict = run_on_ground(
             ground,
