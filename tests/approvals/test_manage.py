@@ -12,6 +12,7 @@ from msgspec import structs
 
 from tests.support.delivery.engine import Engine
 from tests.support.identity.people import new_phone
+from tests.support.uploads.files import check_file
 from tumira.approvals import manage, store
 from tumira.approvals.manage import NotOpenError
 from tumira.approvals.store import Approval, ApprovalState
@@ -22,6 +23,7 @@ from tumira.identity.reauthenticate import Requester
 from tumira.identity.roles import MemberRole
 from tumira.identity.store import people
 from tumira.sending.compose import Draft
+from tumira.uploads.check_rows import Wanted
 
 DRAFT: Final = Draft("+263771200001 +263771200002", "Your order is ready.", "order 7")
 COST: Final = Decimal("0.08")
@@ -207,6 +209,32 @@ async def test_an_approval_expires_after_two_days(office: Office) -> None:
     (row,) = await office.engine.rows("SELECT state, recipients FROM approvals WHERE id = $1", first)
     assert tuple(row) == ("expired", None)
     assert (await office.get(second)).draft == DRAFT
+
+
+async def test_a_file_waits_for_its_own_approval_while_it_is_open(office: Office) -> None:
+    account_id, database = office.asker.account_id, office.engine.database
+    files = []
+    for place in range(2):
+        data = f"to,name\n+26377120000{place},Rudo".encode()
+        wanted = Wanted(f"people{place}.csv", data, "Your parcel is here.", None, None)
+        file = await check_file(database, account_id, wanted)
+        assert isinstance(file, UUID), file
+        files.append(UploadId(file))
+    approval_id = await office.ask(upload_id=files[0])
+
+    async def found(file: UploadId, of: AccountId = account_id) -> UUID | None:
+        async with database.connection() as connection:
+            one = await store.find_of_upload(connection, of, file)
+        return None if one is None else one.id
+
+    assert await found(files[0]) == approval_id
+    assert await found(files[1]) is None
+    assert await found(files[0], (await office.engine.open_account()).id) is None
+    await office.age(timedelta(hours=49))
+    assert await found(files[0]) is None
+    await office.age(timedelta(hours=-49))
+    await manage.decline(database, office.decider, approval_id, "no")
+    assert await found(files[0]) is None
 
 
 async def test_old_ones_and_numbers_that_are_erased_go(office: Office) -> None:

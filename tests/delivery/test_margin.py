@@ -22,8 +22,7 @@ from tumira.delivery.routes.margin import (
     write_name,
 )
 from tumira.delivery.routes.rules import SegmentCost
-from tumira.delivery.store import margins, queue
-from tumira.delivery.store.margins import MarginRow
+from tumira.delivery.store import queue
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 
 COST: Final = Decimal("0.011")
@@ -53,17 +52,6 @@ async def test_a_delivered_message_earns_its_price_less_its_cost(world: World) -
     assert found.margin == await check_margins(world.engine) == Decimal("0.029")
     (row,) = await world.rows("SELECT cost, currency, cost_usd FROM parts")
     assert tuple(row) == (COST, "USD", COST)
-
-
-async def test_what_is_added_to_a_day_is_added_to_all_that_it_has(world: World) -> None:
-    row = MarginRow(date(2026, 3, 1), world.carrier_id, "ZW", "econet", world.caller.id, 2, 1, COST, 3 * COST)
-    row.refunded = COST
-    async with world.engine.database.transaction() as connection:
-        for _ in range(3):
-            await margins.add(connection, [row])
-    found = await world.rows("SELECT segments, unpriced, cost_usd, charged, refunded FROM margin_days")
-    assert [tuple(one) for one in found] == [(6, 3, 3 * COST, 9 * COST, 3 * COST)]
-    await world.rows("DELETE FROM margin_days")
 
 
 async def test_a_refund_leaves_the_cost(world: World) -> None:

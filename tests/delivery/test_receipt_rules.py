@@ -127,6 +127,9 @@ def test_ids_as_long_as_the_longest_number_are_compared_as_numbers() -> None:
     assert len(spellings(longest)) == 3
     assert id_condition(f"9{longest}", f"{int(f'9{longest}'):x}") is None
     assert len(spellings(f"9{longest}")) == 1
+    words = id_condition(f"-{longest[1:]}", str(-int(longest[1:]) % 2**32))
+    assert words == "only the last 32 bits of the ID were compared"
+    assert id_condition(f"-{longest}", str(-int(longest) % 2**32)) is None
 
 
 @given(st.text(max_size=300), st.text(max_size=300))

@@ -12,7 +12,7 @@ from tests.support.delivery.settling import BLOCKED, WORKER, World
 from tumira.core.ids import MessageId
 from tumira.delivery.lanes import Room
 from tumira.delivery.outcomes import Ended, Outcome, Reported
-from tumira.delivery.settle import settle
+from tumira.delivery.settle import ChangedMeanwhileError, settle
 from tumira.delivery.store import queue, settlement
 from tumira.delivery.store.queue import ClaimRequest
 
@@ -173,6 +173,25 @@ async def test_only_what_the_carriers_rule_names_is_paid_back(world: World) -> N
     for claimed, status in ((undelivered, "undelivered"), (expired, "expired"), (failed, "failed")):
         refund = COST if status in refunded else 0
         assert (await world.ending(claimed.id))[::2] == (status, refund)
+
+
+async def test_what_has_ended_is_not_moved_or_paid_back_whoever_says_so(world: World) -> None:
+    claimed = await world.claim_one()
+    await world.settle(world.taken(claimed), world.reported(claimed))
+    assert await world.settle(Ended(claimed.id, "delivered", "failed", "NO_ROUTE")) == 0
+    assert await world.ending(claimed.id) == ("delivered", None, Decimal(0))
+
+
+async def test_what_is_remembered_wrongly_is_noticed_and_nothing_is_written(world: World) -> None:
+    claimed = await world.claim_one()
+    async with world.engine.database.connection() as connection:
+        remembered = await settlement.lock_messages(connection, [claimed.id])
+    await world.settle(world.returned(claimed))
+    with pytest.raises(ChangedMeanwhileError):
+        async with world.engine.database.transaction() as connection:
+            await settle(connection, [world.taken(claimed)], worker=WORKER, remembered=remembered)
+    assert await world.status(claimed.id) == "queued"
+    assert await world.rows("SELECT FROM parts") == []
 
 
 async def test_the_segments_of_several_messages_are_those_of_each(world: World) -> None:

@@ -5,7 +5,8 @@ from typing import Final
 import pytest
 
 from tests.proof.mutants.__main__ import ACCEPTED, read_accepted
-from tests.proof.mutants.mutant import TARGETS, Source
+from tests.proof.mutants.mutant import ROOT, TARGETS, Source
+from tests.proof.mutants.named import NamedFault, read_named
 from tests.proof.mutants.python_faults import list_mutants
 
 CODE: Final = b'''
@@ -78,3 +79,12 @@ def test_every_accepted_fault_can_still_be_made_and_has_a_reason() -> None:
     known = {one.key for path in paths for one in list_mutants(Source(path))}
     assert accepted.keys() - known == set(), f"of {ACCEPTED.name}, these are gone"
     assert all(len(reason) > 20 for reason in accepted.values())
+
+
+@pytest.mark.parametrize("fault", read_named(), ids=lambda one: one.name)
+def test_every_fault_that_was_put_in_by_hand_has_its_place_and_its_test(fault: NamedFault) -> None:
+    source = Source(fault.path)
+    assert source.text.count(fault.old.encode()) == 1
+    compile(fault.mutant.apply(source.text), fault.path, "exec")
+    test_file, _, name = fault.by.partition("::")
+    assert f"def {name.split('[')[0]}(" in (ROOT / test_file).read_text()

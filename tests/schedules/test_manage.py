@@ -320,6 +320,11 @@ async def test_texts_and_numbers_go_a_week_after_the_end(engine: Engine) -> None
     caller = await engine.open_account("1")
     schedule_id, waiting = [await schedule(engine.database, caller.id, numbers(2)) for _ in range(2)]
     await manage.cancel(engine.database, caller.id, schedule_id, ACTOR)
+    for one in (schedule_id, waiting):
+        await engine.rows(
+            "INSERT INTO scheduled_files VALUES ($1, 'a.csv', 'to', '', '', '', '', '{}', clock_timestamp())",
+            one,
+        )
 
     async def age(days: timedelta) -> int:
         async with engine.database.transaction() as connection:
@@ -333,6 +338,8 @@ async def test_texts_and_numbers_go_a_week_after_the_end(engine: Engine) -> None
     assert await age(timedelta(days=8)) == 1
     (row,) = await engine.rows("SELECT message, recipients FROM schedules WHERE id = $1", schedule_id)
     assert (row["message"], row["recipients"]) == ("", [])
+    files = await engine.rows("SELECT schedule_id FROM scheduled_files")
+    assert [file["schedule_id"] for file in files] == [waiting]
     assert (await get(engine.database, caller.id, waiting)).message == TEXT
     assert await age(timedelta(days=91)) == 1
     assert len(await engine.rows("SELECT FROM schedules")) == 1

@@ -2,12 +2,12 @@
 
 `make mutants ARGS='--sample 300 --seed 1 --json FILE'` draws faults at random; with the file of an earlier
 run it goes on where that run ended, and tries again what was not caught. `--again` takes faults from the file
-of a run, each with the test that caught it, which is quick.
+of a run, each with the test that caught it, which is quick; `--named` takes those of `named.toml`.
 """
 
 import argparse
+import hashlib
 import json
-import random
 import re
 import signal
 import subprocess
@@ -24,7 +24,8 @@ from typing import Any, Final
 
 from tests.proof.mutants.forked import Forks, Job, open_forks
 from tests.proof.mutants.mutant import ROOT, TARGETS, Mutant, Source
-from tests.proof.mutants.nearest import keep, kept_at, list_test_files, read_kept
+from tests.proof.mutants.named import read_named
+from tests.proof.mutants.nearest import keep, kept_at, list_test_files, read_kept, tests_by_programs
 from tests.proof.mutants.python_faults import list_mutants
 
 HERE: Final = Path(__file__).parent
@@ -35,6 +36,7 @@ GOAL: Final = 0.9
 
 _START_S: Final = 30.0
 _SLOWER: Final = 4.0
+_PROGRAMS_S: Final = 240.0
 
 
 @dataclass(slots=True)
@@ -86,7 +88,9 @@ def learn(forks: Forks, test_files: Sequence[str]) -> None:
         failed = [test["id"] for test in job.result["tests"] if not test["passed"]]
         print(f"read {done}/{len(unknown)} {job.tests[0]}", *failed, flush=True)
         if "said" in job.result:
+            # It ended early, by its time or by an error; it is read again by the next run.
             print(job.result["said"])
+            continue
         keep(job.tests[0], job.result["tests"])
 
 
@@ -127,23 +131,33 @@ def _show_progress(report: Report) -> None:
 
 
 def draw(given: argparse.Namespace) -> Sequence[Mutant]:
-    """Return a sample over all files: one fault of each, then of each its share."""
-    found = [one for one in all_mutants() if re.search(given.only, one.key)]
-    random.Random(given.seed).shuffle(found)
+    """Return a sample over all files: one fault of each, then of each its share.
+
+    A larger sample of the same seed holds the smaller one. A change of the code changes only what is drawn of
+    the lines that it touches.
+    """
     by_path: dict[str, list[Mutant]] = {}
-    for one in found:
-        by_path.setdefault(one.path, []).append(one)
-    shares = {one.key: place / len(own) for own in by_path.values() for place, one in enumerate(own)}
-    # In one order, so that a larger sample of the same seed holds the smaller one.
-    found.sort(key=lambda one: shares[one.key])
-    return found[: given.sample or len(found)]
+    for one in all_mutants():
+        if re.search(given.only, one.key):
+            by_path.setdefault(one.path, []).append(one)
+    ordered: list[tuple[float, str, Mutant]] = []
+    for own in by_path.values():
+        drawn = sorted(((_lot(given.seed, one), one) for one in own), key=lambda pair: pair[0])
+        ordered.extend((place / len(own), lot, one) for place, (lot, one) in enumerate(drawn))
+    ordered.sort(key=lambda one: one[:2])
+    return [one for _, _, one in ordered][: given.sample or None]
+
+
+def _lot(seed: int, mutant: Mutant) -> str:
+    return hashlib.sha256(f"{seed} {mutant.key}".encode()).hexdigest()
 
 
 def run_sample(given: argparse.Namespace, report: Report) -> None:
     """Try a sample with the tests nearest to each fault."""
     test_files = list_test_files()
     accepted = read_accepted()
-    sample = draw(given)
+    # Those of the file once more, or others with them.
+    sample = [one for one in all_mutants() if one.key in report.results] if given.retry else draw(given)
     drawn = {one.key for one in sample}
     report.results = {key: one for key, one in report.results.items() if key in drawn}
     todo = [
@@ -161,15 +175,24 @@ def run_sample(given: argparse.Namespace, report: Report) -> None:
 
         def jobs() -> Iterator[Job]:
             for mutant in todo:
-                tests = nearest.tests_for(mutant)
-                if tests:
-                    limit_s = _START_S + _SLOWER * sum(nearest.seconds[one] for one in tests)
-                    yield Job(tests, mutant, limit_s=limit_s)
+                near, far = nearest.tests_for(mutant), tests_by_programs(mutant) if given.programs else ()
+                if near or far:
+                    limit_s = _START_S + _SLOWER * sum(nearest.seconds[one] for one in near)
+                    yield Job([*near, *far], mutant, limit_s=limit_s + _PROGRAMS_S * len(far))
                 else:
                     report.add(mutant, "survived", None)
                     _show(mutant)
 
         try_all(forks, jobs(), report, given)
+
+
+def run_named(given: argparse.Namespace, report: Report) -> None:
+    """Try the faults that were put in by hand, each with the test that catches it."""
+    named = [(one.mutant, one.by) for one in read_named() if re.search(given.only, one.name)]
+    report.results = {}
+    with open_forks(sorted({by.split("::")[0] for _, by in named}), given.slots) as forks:
+        jobs = (Job([by], mutant, limit_s=2 * _START_S) for mutant, by in named)
+        try_all(forks, jobs, report, given)
 
 
 def run_again(given: argparse.Namespace, report: Report) -> None:
@@ -181,8 +204,8 @@ def run_again(given: argparse.Namespace, report: Report) -> None:
         if one["result"] == "caught" and str(one["by"]).startswith("tests/")
     }
     known = [one for one in all_mutants() if one.key in caught_by]
-    random.Random(given.seed).shuffle(known)
-    chosen = known[: given.sample or len(known)]
+    known.sort(key=lambda one: _lot(given.seed, one))
+    chosen = known[: given.sample or None]
     report.results = {}
     test_files = sorted({caught_by[one.key].split("::")[0] for one in chosen})
     with open_forks(test_files, given.slots) as forks:
@@ -204,6 +227,7 @@ def write(path: Path, given: argparse.Namespace, report: Report) -> None:
         "score": round(report.score, 4),
         "tried": counts["caught"] + counts["survived"],
         **{name: counts[name] for name in ("caught", "survived", "accepted", "invalid")},
+        "counts": counts,
         "mutants": [report.results[key] for key in sorted(report.results)],
     }
     part = path.with_name(f"{path.name}.part")
@@ -218,6 +242,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="a pattern of the file, the function or the line")
     parser.add_argument("--json", type=Path, help="the file of the results, to go on from")
     parser.add_argument("--again", type=Path, nargs="?", const=RESULTS, help="faults that were caught before")
+    parser.add_argument("--named", action="store_true", help="faults that were put in by hand")
+    parser.add_argument("--retry", action="store_true", help="only faults of the file that were not caught")
+    parser.add_argument("--programs", action="store_true", help="ask also tests that start programs")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no fault after so many seconds")
     parser.add_argument("--slots", type=int, default=2, help="how many at a time")
     return parser.parse_args()
@@ -234,6 +261,8 @@ def main() -> int:
     try:
         if given.again is not None:
             run_again(given, report)
+        elif given.named:
+            run_named(given, report)
         else:
             run_sample(given, report)
     finally:
@@ -244,7 +273,9 @@ def main() -> int:
         f"\n{counts['caught']} of {counts['caught'] + counts['survived']} faults were caught: "
         f"{report.score:.1%} (accepted: {counts['accepted']}, not valid: {counts['invalid']})"
     )
-    return 0 if report.score >= (GOAL if given.again is None else 1.0) else 1
+    # What was caught once is caught always.
+    goal = GOAL if given.again is None and not given.named else 1.0
+    return 0 if report.score >= goal else 1
 
 
 if __name__ == "__main__":

@@ -64,6 +64,29 @@ class _Fault(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(text, str(ROOT / self._mutant.path), "exec"), vars(module))  # noqa: S102 - what it is for
 
 
+# Programs that tests start read this first, and import the module with its fault too.
+_SITE: Final = """
+import importlib.abc, importlib.util, json, os, sys
+_place = json.loads(os.environ["FAULT"])
+class _Fault(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, *_):
+        if name == _place["module"]:
+            return importlib.util.spec_from_file_location(name, _place["path"], loader=self)
+    def exec_module(self, module):
+        exec(compile(_place["text"], _place["path"], "exec"), vars(module))
+sys.meta_path.insert(0, _Fault())
+"""
+
+
+def _tell_programs(mutant: Mutant, directory: Path) -> None:
+    directory.mkdir()
+    (directory / "sitecustomize.py").write_text(_SITE)
+    text = mutant.apply(Source(mutant.path).text).decode()
+    place = {"module": mutant.module, "path": str(ROOT / mutant.path), "text": text}
+    os.environ["FAULT"] = json.dumps(place)
+    os.environ["PYTHONPATH"] = str(directory)
+
+
 class Failures:
     """A pytest plugin that notes which test failed first, and whether SQL was no SQL any more."""
 
@@ -83,10 +106,11 @@ class Failures:
             self.failed = self.failed or report.nodeid
 
 
-def _run(job: Job, url: str, ready: Sequence[str], first_name: int) -> dict[str, Any]:
+def _run(job: Job, url: str, ready: Sequence[str], first_name: int, directory: Path) -> dict[str, Any]:
     """Run the tests of a job in this process, which is a fork."""
     if job.mutant is not None:
         sys.meta_path.insert(0, _Fault(job.mutant))
+        _tell_programs(job.mutant, directory)
     databases: Any = importlib.import_module("tests.support.postgres.databases")
     databases._numbers = itertools.count(first_name)
     left: list[str] = []
@@ -223,7 +247,8 @@ class Forks:
 
     def _work(self, job: Job, number: int, ready: Sequence[str]) -> Callable[[], None]:
         def work() -> None:
-            result = _run(job, self._url, ready, number * NAMES_EACH)
+            site = self._directory / f"site-{number}"
+            result = _run(job, self._url, ready, number * NAMES_EACH, site)
             path = self._directory / f"{number}.json"
             path.with_suffix(".part").write_text(json.dumps(result))
             path.with_suffix(".part").rename(path)

@@ -1,0 +1,105 @@
+"""A payment from a wallet is started once for each form, to a Zimbabwean number, and few at a time."""
+
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from tests.support.processes.service import Caller, new_caller
+from tumira.core.errors import FieldError, OperatorError
+from tumira.core.ids import AccountId, TopUpId, new_id
+from tumira.core.settings.payments import Payments, Paynow
+from tumira.postgres.pool import Database
+from tumira.topups import store as top_ups
+from tumira.topups.providers.paynow_messages import Wallet
+from tumira.topups.start import OPEN_OF_ACCOUNT_MAX, OPEN_OF_PHONE_MAX, check_amount, start_paynow
+from tumira.topups.states import TOP_UP_MAX, TOP_UP_MIN, TopUp, TopUpState
+from tumira.topups.store import TopUpUpdate
+
+FIVE: Final = Decimal(5)
+CENT: Final = Decimal("0.01")
+PAYMENTS: Final = Payments(paynow=Paynow("http://127.0.0.1:1", "1201", "key", None))
+
+
+@pytest_asyncio.fixture
+async def database(url: str) -> AsyncIterator[Database]:
+    database = Database(url)
+    yield database
+    await database.close()
+
+
+@pytest_asyncio.fixture
+async def caller(url: str) -> Caller:
+    return await new_caller(url)
+
+
+async def start(
+    database: Database,
+    account_id: AccountId,
+    phone: str | None = "0771200001",
+    wallet: Wallet = Wallet.ECOCASH,
+    top_up_id: TopUpId | None = None,
+) -> TopUp:
+    made = await start_paynow(database, PAYMENTS, account_id, wallet, FIVE, phone, top_up_id=top_up_id)
+    async with database.connection() as connection:
+        found = await top_ups.find(connection, account_id, made)
+    assert found is not None
+    return found
+
+
+async def test_a_form_that_is_posted_again_is_the_same_payment(database: Database, caller: Caller) -> None:
+    top_up_id = TopUpId(new_id(1))
+    first = await start(database, caller.id, top_up_id=top_up_id)
+    assert (first.id, first.state, first.asked) == (top_up_id, TopUpState.STARTED, FIVE)
+    assert (first.phone, first.provider) == ("+263771200001", "ecocash")
+    assert (await start(database, caller.id, "0771200002", top_up_id=top_up_id)).phone == "+263771200001"
+    other = await new_caller(database.url)
+    with pytest.raises(OperatorError, match="could not be started"):
+        await start(database, other.id, top_up_id=top_up_id)
+    assert (await start(database, caller.id)).id != top_up_id
+
+
+@pytest.mark.parametrize("phone", ["+27821230001", "12", "x"])
+async def test_a_wallet_has_a_number_in_zimbabwe(database: Database, caller: Caller, phone: str) -> None:
+    with pytest.raises(FieldError, match="number in Zimbabwe"):
+        await start(database, caller.id, phone)
+    assert (await start(database, caller.id, phone, Wallet.CARD)).phone is None
+
+
+async def test_few_payments_wait_for_one_phone_and_for_one_account(
+    database: Database, caller: Caller
+) -> None:
+    phone = "0771200005"
+    for _ in range(OPEN_OF_PHONE_MAX):
+        last = await start(database, caller.id, phone)
+    with pytest.raises(FieldError, match="Several payments"):
+        await start(database, caller.id, phone)
+    other = await new_caller(database.url)
+    with pytest.raises(FieldError, match="Several payments"):
+        await start(database, other.id, phone)
+    for _ in range(OPEN_OF_ACCOUNT_MAX - OPEN_OF_PHONE_MAX):
+        await start(database, caller.id, None, Wallet.CARD)
+    with pytest.raises(FieldError, match="Several payments"):
+        await start(database, caller.id, None, Wallet.CARD)
+    await start(database, other.id, "0771200009")
+    # One that has ended makes room.
+    async with database.transaction() as connection:
+        await top_ups.mark(connection, last.id, TopUpUpdate(TopUpState.EXPIRED))
+    await start(database, caller.id, phone)
+
+
+async def test_without_access_or_account_nothing_is_started(database: Database, caller: Caller) -> None:
+    with pytest.raises(OperatorError, match="not set up"):
+        await start_paynow(database, Payments(), caller.id, Wallet.CARD, FIVE, None)
+    with pytest.raises(OperatorError, match="no such account"):
+        await start(database, AccountId(new_id(2)))
+
+
+def test_an_amount_is_in_whole_cents_and_within_the_bounds() -> None:
+    for amount in (TOP_UP_MIN, TOP_UP_MAX, Decimal("12.50")):
+        assert check_amount(amount) == amount
+    for wrong in (None, Decimal("nan"), TOP_UP_MIN - CENT, TOP_UP_MAX + CENT, Decimal("12.505")):
+        with pytest.raises(FieldError):
+            check_amount(wrong)
