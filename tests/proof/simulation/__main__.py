@@ -21,7 +21,7 @@ import structlog
 
 from tests.proof.simulation.run import Outcome, run_seed
 from tests.proof.simulation.template import Template, run_template
-from tests.proof.simulation.twins import TWINS, broken
+from tests.proof.simulation.twins import TWINS, UNSEEN, broken
 
 # In how many seeds each twin has to be found out.
 TWIN_SEEDS_MAX: Final = 60
@@ -34,7 +34,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=float, help="how long, instead of how many")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seed", type=int, help="replay this seed, and print what happened")
-    parser.add_argument("--twin", choices=sorted(TWINS), help="with this mistake")
+    parser.add_argument("--twin", choices=sorted(TWINS | UNSEEN), help="with this mistake")
     parser.add_argument("--twins", action="store_true", help="try every twin until it is found out")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write the result to this file")

@@ -143,13 +143,13 @@ class World:
             self.loop.kill(found[0])
             self.later(self.chance.uniform(0.0, 4.0), self.start_worker)
 
-    def freeze_worker(self) -> None:
+    def freeze_worker(self, lasts_s: Sequence[float] = (0.5, 3.0, 8.0, 16.0, 25.0)) -> None:
         found = self.pick_worker()
         if found is not None:
             process = found[0]
             self.fault("freeze", process.name)
             self.loop.freeze(process)
-            self.later(self.chance.choice((0.5, 3.0, 8.0, 14.0, 25.0)), lambda: self._thaw(process))
+            self.later(self.chance.choice(lasts_s), lambda: self._thaw(process))
 
     def _thaw(self, process: Process) -> None:
         self.note(f"thaw {process.name}")
@@ -241,9 +241,10 @@ class World:
         if self.chance.random() < 0.9:
             waker.wake()
         if not self.is_calm and self.chance.random() < AMBUSH:
-            # A worker that has just claimed has the most to lose.
-            ambush = self.chance.choice((self.kill_worker, self.freeze_worker, self.freeze_worker))
-            self.later(self.chance.uniform(0.02, 1.0), ambush)
+            # A worker that has just claimed has the most to lose, and its leases end while it is frozen.
+            freeze = partial(self.freeze_worker, (16.0, 25.0))
+            ambush = self.chance.choice((self.kill_worker, freeze, freeze))
+            self.later(self.chance.uniform(0.02, 0.5), ambush)
 
 
 FAULTS: Final[Sequence[Callable[[World], None]]] = (
