@@ -8,7 +8,7 @@ import pytest
 
 from tumira.core.database_errors import is_unavailable
 from tumira.postgres.pinned_connection import PinnedConnection
-from tumira.postgres.pool import Database
+from tumira.postgres.pool import LOST, Database
 
 
 async def _end_all(url: str) -> None:
@@ -44,6 +44,24 @@ async def test_whoever_is_cancelled_while_the_server_goes_away_hears_of_the_canc
     task.cancel()
 
     with pytest.raises(asyncio.CancelledError):
+        await task
+    await database.close()
+
+
+async def test_what_broke_a_connection_is_what_its_transaction_raises(database_url: str) -> None:
+    database = Database(database_url)
+    begun = asyncio.Event()
+
+    async def wait() -> None:
+        async with database.transaction() as connection:
+            begun.set()
+            await connection.execute("SELECT pg_sleep(60)")
+
+    task = asyncio.create_task(wait())
+    await begun.wait()
+    await _end_all(database_url)
+
+    with pytest.raises(LOST):
         await task
     await database.close()
 

@@ -159,8 +159,10 @@ class Database:
                 try:
                     yield connection
                 except BaseException:
-                    await transaction.rollback()
-                    is_over = True
+                    # One that broke cannot roll back; whoever asked hears what broke it.
+                    with suppress(asyncpg.InterfaceError):
+                        await transaction.rollback()
+                        is_over = True
                     raise
                 async with asyncio.timeout(COMMIT_TIMEOUT_S):
                     await transaction.commit()
@@ -168,7 +170,8 @@ class Database:
             finally:
                 # Cancelled while it began or ended, or broken: nobody shall have this connection after us.
                 if not is_over:
-                    connection.terminate()
+                    with suppress(asyncpg.InterfaceError):
+                        connection.terminate()
 
     def name_sessions(self, name: str) -> None:
         """Have the sessions that are opened from now on tell the server whose they are."""
