@@ -146,6 +146,7 @@ TWINS: Final[dict[str, Callable[[], Sequence[Change]]]] = {
     "doubt is failure": _doubt_as_failure,
     "no throttle": _without_throttle,
     "no window": _without_window,
+    "no circuit": _without_circuit,
     "retry too early": _retry_early,
     "refund not told": _refund_untold,
     "status goes back": _status_goes_back,
@@ -156,7 +157,6 @@ TWINS: Final[dict[str, Callable[[], Sequence[Change]]]] = {
 # Mistakes that no seed has shown so far; `--twin` tries them, `--twins` does not.
 UNSEEN: Final[dict[str, Callable[[], Sequence[Change]]]] = {
     "no lease": _without_lease,
-    "no circuit": _without_circuit,
     "events skipped": _skip_events,
 }
 
