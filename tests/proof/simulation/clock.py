@@ -23,6 +23,22 @@ class _AnyDatetime(type):
 
 
 @contextmanager
+def seeded_secrets(seed: int | str) -> Iterator[None]:
+    """Let ids, keys and secrets be those of the seed."""
+    chance = Random(f"product {seed}")
+    with ExitStack() as stack:
+        for name, chosen in (
+            ("token_bytes", lambda count=32: chance.randbytes(count)),
+            ("token_hex", lambda count=32: chance.randbytes(count).hex()),
+            ("randbits", chance.getrandbits),
+            ("randbelow", chance.randrange),
+            ("choice", chance.choice),
+        ):
+            stack.enter_context(patch.object(secrets, name, chosen))
+        yield
+
+
+@contextmanager
 def virtual_clocks(loop: VirtualLoop, seed: int) -> Iterator[None]:
     """Let time be the loop's, the wall clock that of the process, and chance that of the seed."""
 
@@ -44,7 +60,6 @@ def virtual_clocks(loop: VirtualLoop, seed: int) -> Iterator[None]:
         def fromtimestamp(cls, timestamp: float, tz: tzinfo | None = None) -> Any:
             return _REAL.fromtimestamp(timestamp, tz)
 
-    chance = Random(f"product {seed}")
     with ExitStack() as stack:
         for name, function in (
             ("monotonic", loop.time),
@@ -53,13 +68,7 @@ def virtual_clocks(loop: VirtualLoop, seed: int) -> Iterator[None]:
             ("time_ns", lambda: int(wall_s() * 1e9)),
         ):
             stack.enter_context(patch.object(time, name, function))
-        for name, chosen in (
-            ("token_bytes", lambda count=32: chance.randbytes(count)),
-            ("token_hex", lambda count=32: chance.randbytes(count).hex()),
-            ("randbits", chance.getrandbits),
-            ("randbelow", chance.randrange),
-        ):
-            stack.enter_context(patch.object(secrets, name, chosen))
+        stack.enter_context(seeded_secrets(seed))
         for module in list(sys.modules.values()):
             if module.__name__.startswith("tumira.") and vars(module).get("datetime") is _REAL:
                 stack.enter_context(patch.object(module, "datetime", Virtual))

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
-from tests.proof.simulation.database import SCHEMA, SEARCH_PATH, SQL_CLOCK, TypeCache
+from tests.proof.simulation.clock import seeded_secrets
+from tests.proof.simulation.database import SCHEMA, SEARCH_PATH, SQL_CLOCK, TypeCache, database_time
 from tests.support.postgres.databases import execute, open_directory, sibling
 from tests.support.postgres.embedded import quick_directory
 from tests.support.processes.service import Caller
@@ -106,7 +108,10 @@ def run_template() -> Iterator[Template]:
         embedded.start(path / "data", lambda _line: None) as url,
     ):
         execute(url, f"CREATE DATABASE {TEMPLATE}")
-        callers, secrets = asyncio.run(_prepare(sibling(url, TEMPLATE)))
+        # Ids are the same in every template, so that a seed is replayed exactly.
+        made_ns = int(database_time(0.0).timestamp() * 1e9)
+        with seeded_secrets(TEMPLATE), patch.object(time, "time_ns", lambda: made_ns):
+            callers, secrets = asyncio.run(_prepare(sibling(url, TEMPLATE)))
         yield Template(url, callers, secrets)
 
 

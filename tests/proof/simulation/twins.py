@@ -144,6 +144,7 @@ TWINS: Final[dict[str, Callable[[], Sequence[Change]]]] = {
     "no refund": _without_refund,
     "second refund": _refund_twice,
     "doubt is failure": _doubt_as_failure,
+    "no lease": _without_lease,
     "no throttle": _without_throttle,
     "no window": _without_window,
     "no circuit": _without_circuit,
@@ -156,7 +157,6 @@ TWINS: Final[dict[str, Callable[[], Sequence[Change]]]] = {
 
 # Mistakes that no seed has shown so far; `--twin` tries them, `--twins` does not.
 UNSEEN: Final[dict[str, Callable[[], Sequence[Change]]]] = {
-    "no lease": _without_lease,
     "events skipped": _skip_events,
 }
 
