@@ -285,7 +285,10 @@ class Authority:
         if found is None:
             pytest.skip("openssl is not installed; it makes the certificates of this test")
         self._program = found
-        self._sign("authority", "/CN=Authority of a test", "-addext", "basicConstraints=critical,CA:TRUE")
+        # Python 3.13 asks certificates of authorities what their key may be used for.
+        usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
+        is_authority = ("-addext", "basicConstraints=critical,CA:TRUE")
+        self._sign("authority", "/CN=Authority of a test", *is_authority, *usage)
 
     def trust(self, context: ssl.SSLContext) -> ssl.SSLContext:
         context.load_verify_locations(self._folder / "authority.pem")
@@ -293,9 +296,9 @@ class Authority:
 
     def issue(self, name: str) -> ssl.SSLContext:
         alternative = f"IP:{name}" if name[-1].isdigit() else f"DNS:{name}"
-        extension = ("-addext", f"subjectAltName={alternative}")
+        names = ("-addext", f"subjectAltName={alternative}", "-addext", "basicConstraints=critical,CA:FALSE")
         signer = ("-CA", "authority.pem", "-CAkey", "authority.key")
-        return self._serve(self._sign(self._next(), "/CN=Receiver", *extension, *signer))
+        return self._serve(self._sign(self._next(), "/CN=Receiver", *names, *signer))
 
     def issue_self_signed(self, name: str) -> ssl.SSLContext:
         return self._serve(self._sign(self._next(), "/CN=Receiver", "-addext", f"subjectAltName=DNS:{name}"))
