@@ -274,6 +274,7 @@ async def add(engine: Engine, account_id: AccountId, count: int, *, is_file: boo
 
 async def test_a_file_pays_each_chunk_from_its_hold(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tumira.uploads.check_rows.CHUNK_MAX", 2)
+    monkeypatch.setattr("tumira.uploads.check_file.BRIEF_S", 2.0)
     caller = await engine.open_account(str(5 * PRICE))
     rows = [f"{number},Tariro" for number in numbers(5)]
     upload_id, made = await check_and_schedule(engine.database, caller.id, rows, "Dear {name}, it is here.")
@@ -299,6 +300,7 @@ async def test_a_file_that_stops_half_way_releases_the_rest(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tumira.uploads.check_rows.CHUNK_MAX", 2)
+    monkeypatch.setattr("tumira.uploads.check_file.BRIEF_S", 2.0)
     caller = await engine.open_account("1")
     rows = [f"{number},Tariro" for number in numbers(4)]
     _upload_id, made = await check_and_schedule(engine.database, caller.id, rows)
