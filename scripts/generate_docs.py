@@ -11,6 +11,7 @@ from scripts.client_errors import client_errors
 from scripts.metrics_list import metrics_page
 from scripts.postman import collection
 from scripts.recipes import recipes_page
+from tests.proof.page import proof_page
 from tumira.api.docs.errors import ADVICE, FIELD_CODES, RECIPIENT_CODES
 from tumira.api.docs.examples import example_refusal
 from tumira.api.docs.openapi import document
@@ -52,6 +53,7 @@ def generated() -> Mapping[str, str]:
         "docs/postman.json": collection(),
         "docs/recipes.md": recipes_page(),
         "docs/permissions.md": permissions_page(),
+        "docs/proof.md": proof_page(),
         **client_errors(),
     }
 

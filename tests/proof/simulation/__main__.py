@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import count, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ import structlog
 
 from tests.proof.simulation.run import Outcome, run_seed
 from tests.proof.simulation.template import Template, run_template
-from tests.proof.simulation.twins import TWINS, UNSEEN, broken
+from tests.proof.simulation.twins import SEEN, TWINS, UNSEEN, broken
 
 # In how many seeds each twin has to be found out.
 TWIN_SEEDS_MAX: Final = 60
@@ -128,8 +128,9 @@ def _run_one(seed: int, twin: str | None) -> Outcome:
 def _try_twins(template: Template, jobs: int, path: Path | None) -> int:
     found: dict[str, int | None] = {}
     for twin in TWINS:
-        outcomes = _run_all(template, iter(range(1, TWIN_SEEDS_MAX + 1)), twin, jobs, None)
-        caught = next((outcome for outcome in outcomes if outcome.problems), None)
+        seen = _run_all(template, iter([SEEN[twin]] if twin in SEEN else []), twin, 1, None)
+        others = _run_all(template, iter(range(1, TWIN_SEEDS_MAX + 1)), twin, jobs, None)
+        caught = next((outcome for outcome in chain(seen, others) if outcome.problems), None)
         found[twin] = None if caught is None else caught.seed
         if caught is None:
             print(f"{twin}: not found out in {TWIN_SEEDS_MAX} seeds")

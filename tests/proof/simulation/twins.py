@@ -155,6 +155,21 @@ TWINS: Final[dict[str, Callable[[], Sequence[Change]]]] = {
 }
 
 
+# The seed in which each was found out last; it is tried first.
+SEEN: Final = {
+    "no refund": 1,
+    "second refund": 1,
+    "doubt is failure": 4,
+    "no lease": 24,
+    "no throttle": 2,
+    "no window": 1,
+    "no circuit": 21,
+    "retry too early": 17,
+    "refund not told": 1,
+    "status goes back": 1,
+    "resend not recorded": 4,
+}
+
 # Mistakes that no seed has shown so far; `--twin` tries them, `--twins` does not.
 UNSEEN: Final[dict[str, Callable[[], Sequence[Change]]]] = {
     "events skipped": _skip_events,
