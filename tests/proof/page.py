@@ -23,8 +23,9 @@ _OPENING: Final = """\
 
 Tumira's promises are tried by programs that do not believe them: models that are explored whole, a
 simulation that replays any seed exactly, a cluster under kills and cuts that is judged by what its
-clients saw, and faults in the code that tests must catch. Each of them has broken twins of Tumira,
-and a twin that is not caught fails the proof.
+clients saw, and faults in the code that tests must catch. Broken twins of Tumira are tried too, and
+one of them that is not caught fails the proof. One known mistake is caught by the histories alone
+([simulation.md](simulation.md)).
 
 Run a slice of all of it in about ten minutes on two cores:
 
