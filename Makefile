@@ -63,7 +63,7 @@ checks: install
 
 types: install
 	@echo 'Types …'
-	@$(BIN)/mypy >$(VENV)/types.log || { cat $(VENV)/types.log; exit 1; }
+	@nice -n 19 $(BIN)/mypy >$(VENV)/types.log || { cat $(VENV)/types.log; exit 1; }
 
 # Foreign programs that some tests use; a test without its program is skipped with a message.
 peers:
@@ -81,14 +81,16 @@ test: install
 	@$(MAKE) --no-print-directory -j2 types pytest
 
 # More processes than cores, because most tests wait most of the time. Files run in the order of their folders.
+# All have the lowest priority: otherwise what the product starts with a lower one, such as the check of a file,
+# gets no processor beside the other tests.
 pytest: install
 	@echo 'Tests …'
-	@exec $(PYTEST) -m 'not long' -n 6 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@exec nice -n 19 $(PYTEST) -m 'not long' -n 6 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Properties run here with many more examples.
 test-long: prepare
 	@sh scripts/peers.sh long
-	@exec $(PYTEST) -m 'long or hypothesis' $(ARGS)
+	@exec nice -n 19 $(PYTEST) -m 'long or hypothesis' $(ARGS)
 
 # Models, simulation, a cluster under faults, mutants, and broken twins of each.
 proof: install peers
