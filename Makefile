@@ -85,7 +85,7 @@ test: install
 # gets no processor beside the other tests.
 pytest: install
 	@echo 'Tests …'
-	@exec nice -n 19 $(PYTEST) -m 'not long' -n 6 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@exec nice -n 19 $(PYTEST) -m 'not long' -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Properties run here with many more examples.
 test-long: prepare

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.delivery.engine import Engine, open_engine
 from tests.support.delivery.settling import World, open_world
 from tests.support.delivery.smpp_peer import Carrier
-from tests.support.markers import kind_of
+from tests.support.markers import KINDS, kind_of
 from tests.support.postgres.databases import clone, run_server
 from tests.support.postgres.embedded import quick_directory, temporary_base
 from tests.support.postgres.embedded_starts import copy_of, quiet
@@ -42,7 +42,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark each test by what it needs, so that `-m unit` runs the quick ones."""
-    if isinstance(item, pytest.Function):
+    # To find it out takes a second, in each of the test processes, and most runs do not ask.
+    asked = item.config.getoption("markexpr")
+    if isinstance(item, pytest.Function) and any(kind in asked for kind in KINDS):
         item.add_marker(kind_of(item))
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 # The names are those of the markers in pyproject.toml.
+KINDS: Final = ("unit", "database", "process", "browser")
 _BROWSER: Final = "browser"
 _SERVER: Final = "server_url"
 _EMBEDDED: Final = "tumira.postgres.embedded"

@@ -18,6 +18,7 @@ import pytest
 
 from tests.proof.mutants.mutant import ROOT, TARGETS, Mutant, Source
 from tests.proof.mutants.python_faults import functions_with
+from tests.support.markers import kind_of
 
 KEPT: Final = ROOT / ".venv" / "mutants"
 # What programs run that tests start is not traced.
@@ -92,7 +93,9 @@ class Tracer:
         return self._tracers[code]
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [one for one in items if not any(one.get_closest_marker(name) for name in _LEFT_OUT)]
+        items[:] = [
+            one for one in items if not (isinstance(one, pytest.Function) and kind_of(one) in _LEFT_OUT)
+        ]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterable[None]:
