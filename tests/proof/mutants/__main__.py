@@ -25,7 +25,7 @@ from typing import Any, Final
 from tests.proof.mutants.forked import Forks, Job, open_forks
 from tests.proof.mutants.mutant import ROOT, TARGETS, Mutant, Source
 from tests.proof.mutants.named import read_named
-from tests.proof.mutants.nearest import keep, kept_at, list_test_files, read_kept, tests_by_programs
+from tests.proof.mutants.nearest import LONGER, keep, kept_at, list_test_files, read_kept, tests_by_programs
 from tests.proof.mutants.python_faults import list_mutants
 
 HERE: Final = Path(__file__).parent
@@ -175,7 +175,8 @@ def run_sample(given: argparse.Namespace, report: Report) -> None:
 
         def jobs() -> Iterator[Job]:
             for mutant in todo:
-                near, far = nearest.tests_for(mutant), tests_by_programs(mutant) if given.programs else ()
+                near = nearest.tests_for(mutant, LONGER if given.programs else 1)
+                far = tests_by_programs(mutant) if given.programs else ()
                 if near or far:
                     limit_s = _START_S + _SLOWER * sum(nearest.seconds[one] for one in near)
                     yield Job([*near, *far], mutant, limit_s=limit_s + _PROGRAMS_S * len(far))
