@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.delivery.engine import Engine, open_engine
 from tests.support.delivery.settling import World, open_world
 from tests.support.delivery.smpp_peer import Carrier
+from tests.support.delivery.traffic import miscounted
 from tests.support.markers import KINDS, kind_of
 from tests.support.postgres.databases import clone, run_server
 from tests.support.postgres.embedded import quick_directory, temporary_base
@@ -74,10 +75,11 @@ def service(server_url: str) -> Iterator[Service]:
 
 @pytest_asyncio.fixture
 async def world(database_url: str) -> AsyncIterator[World]:
-    """Give a database with a carrier and an account, whose audit is clean after the test."""
+    """Give a database with a carrier and an account; its audit and daily totals are right after the test."""
     async with open_world(database_url) as world:
         yield world
         assert await world.engine.audit() == []
+        assert await miscounted(world) == []
 
 
 @pytest_asyncio.fixture

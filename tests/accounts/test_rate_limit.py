@@ -230,3 +230,36 @@ def test_a_look_says_what_the_call_before_was_told_and_what_the_next_will_be(ste
         assert before.remaining == call.place.remaining + call.place.allowed
         assert (after.remaining, after.reset_s) == (call.place.remaining, call.place.reset_s)
         assert before.window is call.before
+
+
+def test_without_calls_nothing_is_waited_for() -> None:
+    assert look(EMPTY, 5, START) == RateDecision(allowed=True, remaining=5, reset_s=0, window=EMPTY)
+    assert changed_count(EMPTY, EMPTY) is None
+
+
+def test_a_limit_that_was_lowered_waits_until_enough_calls_have_left() -> None:
+    window = filled(5, [START + place * 10 * SECOND for place in range(4)])
+    now_us = START + 30 * SECOND
+    # With n calls allowed, so many of the four have to leave, at ten seconds each.
+    waits = {limit: look(window, limit, now_us).reset_s for limit in (1, 2, 3, 4, 5)}
+    assert waits == {1: 60, 2: 50, 3: 40, 4: 30, 5: 30}
+    assert [take(window, limit, now_us).reset_s for limit in (1, 2, 3, 4)] == [60, 50, 40, 30]
+    # Several calls of one entry leave together.
+    shared = CallWindow((START, START + 10 * SECOND), (3, 2))
+    assert [look(shared, limit, now_us).reset_s for limit in (1, 2, 3, 4, 5)] == [40, 40, 30, 30, 30]
+
+
+def test_a_busy_account_forgets_what_has_left_while_it_counts_this_second() -> None:
+    limit = EXACT_MAX + 1
+    window = filled(limit, [START, START + 59 * SECOND, START + 59 * SECOND])
+    assert window.counts == (1, 2)
+    later = START + 61 * SECOND
+    after = take(window, limit, later)
+    assert after.window.counts == (2, 1)
+    # In the same second only the last count changes, and the tuple of times is kept.
+    again = take(after.window, limit, later)
+    assert again.window.times_us is after.window.times_us
+    assert changed_count(after.window, again.window) == 2
+    # What leaves just then is forgotten also where the last entry is that of this second.
+    edge = CallWindow((later - 60 * SECOND, (later // SECOND + 1) * SECOND), (7, 1))
+    assert take(edge, limit, later).window == CallWindow(edge.times_us[1:], (2,))

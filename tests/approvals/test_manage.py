@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 import pytest_asyncio
+from argon2 import PasswordHasher
 from msgspec import structs
 
 from tests.support.delivery.engine import Engine
@@ -16,25 +17,29 @@ from tests.support.uploads.files import check_file
 from tumira.approvals import manage, store
 from tumira.approvals.manage import NotOpenError
 from tumira.approvals.store import Approval, ApprovalState
-from tumira.core.errors import AccountSuspended, Refusal
+from tumira.core.errors import AccountSuspended, FieldError, Refusal
 from tumira.core.ids import AccountId, BatchId, UploadId, new_id
+from tumira.identity import passwords
 from tumira.identity.principal import Principal, PrincipalKind
-from tumira.identity.reauthenticate import Requester
+from tumira.identity.reauthenticate import PasswordCheck, Requester
 from tumira.identity.roles import MemberRole
-from tumira.identity.store import people
+from tumira.identity.store import logins, people
 from tumira.sending.compose import Draft
 from tumira.uploads.check_rows import Wanted
 
+PASSWORD: Final = "correct horse battery"
 DRAFT: Final = Draft("+263771200001 +263771200002", "Your order is ready.", "order 7")
 COST: Final = Decimal("0.08")
 BATCH: Final = BatchId(new_id(1))
 
 
-async def person(engine: Engine, account_id: AccountId, name: str) -> Requester:
+async def person(
+    engine: Engine, account_id: AccountId, name: str, role: MemberRole = MemberRole.SENDER
+) -> Requester:
     phone = new_phone()
     async with engine.database.transaction() as connection:
         person_id = await people.insert_person(connection, new_id(time.time_ns() // 1_000_000), phone, name)
-        await people.insert_member(connection, account_id, person_id, MemberRole.SENDER)
+        await people.insert_member(connection, account_id, person_id, role)
     return Requester(Principal(PrincipalKind.CUSTOMER, person_id, phone), account_id, name, "127.0.0.1")
 
 
@@ -255,3 +260,34 @@ async def test_old_ones_and_numbers_that_are_erased_go(office: Office) -> None:
         await connection.execute("UPDATE approvals SET asked_at = asked_at - interval '31 days'")
         assert await store.delete_old(connection, 2) == 2
         assert await store.delete_old(connection, 2) == 1
+
+
+async def test_a_rule_is_set_by_an_owner_who_knows_the_password_if_two_people_can_send(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passwords, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+    database, caller = engine.database, await engine.open_account("1")
+    await person(engine, caller.id, "Chipo", MemberRole.VIEWER)
+    async with database.transaction() as connection:
+        (member,) = await people.list_owners(connection, caller.id)
+        hashed = await passwords.hash_secret(PASSWORD, passwords.LOCAL)
+        await logins.insert(connection, member.principal, None, hashed, phone_proved=True)
+    owner = Requester(member.principal, caller.id, "Rudo", passwords.LOCAL)
+
+    async def changes() -> list[str]:
+        rows = await engine.rows(
+            "SELECT detail FROM changes WHERE what = 'approval rule changed' ORDER BY id"
+        )
+        return [row["detail"] for row in rows]
+
+    assert await manage.change_rule(database, owner, Decimal(2), "wrong") is PasswordCheck.WRONG
+    # Nobody else could approve; without a rule nobody has to.
+    with pytest.raises(FieldError, match="Invite a second owner or sender"):
+        await manage.change_rule(database, owner, Decimal(2), PASSWORD)
+    assert await manage.change_rule(database, owner, None, PASSWORD) is PasswordCheck.RIGHT
+    assert not await manage.needs_approval(database, owner, Decimal(1000))
+    await person(engine, caller.id, "Tariro")
+    assert await manage.change_rule(database, owner, Decimal(2), PASSWORD) is PasswordCheck.RIGHT
+    needs = [await manage.needs_approval(database, owner, Decimal(cost)) for cost in ("1.99", "2", "2.0001")]
+    assert needs == [False, False, True]
+    assert await changes() == ["off", "above 2.0000 USD"]

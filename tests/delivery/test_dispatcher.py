@@ -1,12 +1,18 @@
 """A claim is submitted once it is known to be committed, and once only."""
 
+from decimal import Decimal
 from typing import Final
 
 import pytest
+from msgspec import structs
 
 from tests.support.delivery.paper_link import open_dispatcher, open_line
 from tests.support.delivery.settling import World
 from tumira.delivery import dispatcher
+from tumira.delivery.lanes import Room
+from tumira.delivery.routes.rules import CarrierRoute
+from tumira.delivery.store import queue
+from tumira.delivery.store.queue import ClaimRequest
 from tumira.postgres.pinned_connection import PinnedConnection
 
 WAIT_S: Final = 20.0
@@ -109,3 +115,91 @@ async def test_a_sender_without_a_lease_claims_nothing(world: World) -> None:
             return len(line.link.submits) == 2
 
         await world.engine.until(submitted, "nothing was claimed", WAIT_S)
+
+
+async def test_a_message_goes_out_under_the_sender_of_its_route_unless_its_account_has_a_name(
+    world: World,
+) -> None:
+    async with open_line(world) as line, open_dispatcher(world, line) as claiming:
+        claiming._closing = True
+        carrier = line.sender.carrier
+        route = CarrierRoute(carrier.id, "one", "ZW", None, 1, Decimal("0.01"), "USD", Decimal(1), "Route")
+        line.routes.renew([carrier], {carrier.id}, ["ZW"], routes=[route])
+        await world.send(2)
+        plain, other = await world.claim(2)
+        named = structs.replace(other, sender_name="Moyo Stores")
+        claiming._submit([plain, named], {}, {})
+        senders = {id_: one.sender for id_, one in line.sender.claimed.items()}
+        assert senders == {plain.id: "Route", named.id: "Moyo Stores"}
+        costs = [one.cost for one in line.sender.claimed.values()]
+        assert [None if one is None else one.amount for one in costs] == [Decimal("0.01")] * 2
+
+
+async def test_the_room_is_shared_by_what_each_queue_had_and_each_comes_first_in_turn(world: World) -> None:
+    async with open_line(world) as line, open_dispatcher(world, line) as claiming:
+        claiming._closing = True
+        line.renew()
+        carrier = line.sender.carrier
+
+        def shares(small: int, bulk: int, bulk_max: int) -> list[tuple[str, int, int, int]]:
+            wanted = claiming._wanted(Room(small, bulk, bulk_max))
+            return [(one.queue, one.small, one.bulk, one.bulk_max) for one in wanted]
+
+        # Few places are offered to all of them.
+        first, second = shares(7, 3, 7), shares(7, 3, 7)
+        assert sorted(first) == sorted(second) == [("ZA", 7, 3, 7), ("ZW", 7, 3, 7)]
+        assert first != second
+        # Eight are enough to be divided, and nobody gets none.
+        assert sorted(shares(8, 8, 16)) == [("ZA", 4, 4, 8), ("ZW", 4, 4, 8)]
+        claiming._found = {"ZW": 29, "ZA": 1}
+        assert sorted(shares(16, 8, 64)) == [("ZA", 1, 1, 4), ("ZW", 15, 7, 60)]
+        assert [one.avoided for one in claiming._wanted(Room(1, 0, 1))] == [None, None]
+        line.routes._relieved = {carrier.id: {"ZW"}}
+        avoided = {one.queue: one.avoided for one in claiming._wanted(Room(1, 0, 1))}
+        assert avoided == {"ZW": carrier.id, "ZA": None}
+        line.routes.renew([], set(), [])
+        assert claiming._wanted(Room(1, 0, 1)) == []
+
+
+async def test_a_claim_is_due_with_room_for_news_or_with_enough_for_what_waits(world: World) -> None:
+    async with open_line(world) as line, open_dispatcher(world, line) as claiming:
+        claiming._closing = True
+        enough = max(1, line.sender.ahead // 2)
+        claiming._notified = True
+        due = [claiming._is_due(room) for room in (Room(0, 0, 0), Room(1, 0, 0), Room(0, 0, 1))]
+        assert due == [False, True, True]
+        claiming._notified = False
+        rooms = [Room(enough - 1, 0, enough - 1), Room(enough, 0, 0), Room(0, 0, enough)]
+        for more, expected in (
+            ((False, False), [False, False, False]),
+            ((True, False), [False, True, False]),
+            ((False, True), [False, False, True]),
+        ):
+            claiming._more = more
+            assert [claiming._is_due(room) for room in rooms] == expected
+
+
+async def test_more_may_wait_where_a_claim_took_all_that_it_might(world: World) -> None:
+    await world.send(3)
+    claimed = await world.claim(3)
+    async with open_line(world) as line, open_dispatcher(world, line) as claiming:
+        claiming._closing = True
+
+        def more(small: int, bulk: int, bulk_max: int, total: Room) -> tuple[bool, bool]:
+            claiming._note([ClaimRequest("ZW", small, bulk, bulk_max, 0, 0)], total, claimed)
+            return claiming._more
+
+        many = Room(99, 0, 99)
+        # Three of lane 0 were found, and none of lane 1.
+        assert more(3, 1, 9, many) == (True, False)
+        assert more(4, 1, 9, many) == (False, False)
+        assert more(4, 0, 3, many) == (False, True)
+        assert more(4, 1, 9, Room(3, 0, 99)) == (True, False)
+        assert more(4, 1, 9, Room(99, 0, 3)) == (False, True)
+        assert claiming._found == {"ZW": 3}
+
+
+async def test_only_queues_with_messages_wait(world: World) -> None:
+    await world.send()
+    async with world.engine.database.connection() as connection:
+        assert await queue.list_waiting_queues(connection, ["ZA", "ZW", "ZW-econet"]) == ["ZW"]

@@ -81,6 +81,9 @@ def test_what_contradicts_itself_proves_nothing() -> None:
     assert found([tried()], [kept(1, 1, "71"), kept(2, 2, "71", "UNDELIV")]) == {}
     assert found([tried()], [kept(1, 1, "71"), kept(2, 2, "82", "UNDELIV")]) == {}
     assert found([tried()], [kept(1, 1, "71", "ENROUTE"), kept(2, 2, "71", "UNDELIV")]) == {(1, 0, 1): 1}
+    # One that does so spoils the others, which may be about the same segment.
+    both = [kept(1, 1, "71"), kept(2, 2, "71", "UNDELIV"), kept(3, 3, "82")]
+    assert found([tried(segments=2)], both) == {}
 
 
 def test_of_two_messages_neither_gets_the_only_receipt() -> None:

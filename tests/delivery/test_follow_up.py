@@ -256,3 +256,32 @@ async def test_what_a_dead_worker_had_claimed_is_in_doubt_and_its_name_forgotten
     assert in_doubt == {one.id for one in lost}
     assert [row["message_id"] for row in await world.rows("SELECT * FROM in_flight")] == [kept.id]
     assert [row["id"] for row in await world.rows("SELECT id FROM workers")] == ["alive"]
+
+
+async def test_a_worker_that_ends_is_forgotten_or_found_dead_if_it_left_claims(world: World) -> None:
+    async with world.engine.database.connection() as connection:
+        for worker in ("left", "done", "other"):
+            await binds.heartbeat(connection, worker, 10)
+        await world.send(2)
+        await world.claim(1, worker="left")
+        await world.claim(1, worker="other")
+        for worker in ("left", "done"):
+            await places.delete_worker(connection, worker)
+        assert await binds.lock_dead_workers(connection, 10) == ["left"]
+        rows = await connection.fetch("SELECT id FROM workers ORDER BY id")
+        assert [row["id"] for row in rows] == ["left", "other"]
+
+
+async def test_claims_that_outlived_their_worker_are_found(world: World) -> None:
+    await world.send(3)
+    old, _, fresh = [(await world.claim(1, worker=worker))[0] for worker in ("old", "known", "fresh")]
+    await world.rows(
+        "UPDATE in_flight SET claimed_at = clock_timestamp() - interval '61 seconds' WHERE message_id <> $1",
+        fresh.id,
+    )
+    async with world.engine.database.connection() as connection:
+        await binds.heartbeat(connection, "known", 10)
+        assert await places.adopt_orphans(connection) == 1
+        assert await places.adopt_orphans(connection) == 0
+        assert await binds.lock_dead_workers(connection, 10) == ["old"]
+        assert await places.list_in_flight(connection, "old", 9) == {old.id: world.carrier_id}

@@ -183,6 +183,53 @@ async def test_a_receipt_is_tried_ever_less_often(world: World) -> None:
         assert wait_s == 600 or row["after_s"] < 2 * age_s + 60
 
 
+async def test_a_receipt_that_another_worker_tries_is_left_to_it(world: World) -> None:
+    await flood(world, world.carrier_id, 3)
+    await world.rows("UPDATE unmatched_receipts SET next_try_at = clock_timestamp()")
+    ids = [row["id"] for row in await world.rows("SELECT id FROM unmatched_receipts ORDER BY id")]
+    async with world.engine.database.transaction() as holder:
+        await holder.execute("SELECT FROM unmatched_receipts WHERE id = $1 FOR UPDATE", ids[0])
+        async with world.engine.database.transaction() as connection:
+            await connection.execute("SET LOCAL lock_timeout = '2s'")
+            assert await receipts.lock_free(connection, ids) == frozenset(ids[1:])
+            due = await receipts.claim_due(connection, 9)
+            assert [one.id for one in due[world.carrier_id]] == ids[1:]
+            # They are not due again at once.
+            assert await receipts.claim_due(connection, 9) == {}
+
+
+async def test_what_receipts_say_of_a_foreign_message_is_that_of_its_own_carrier_newest_first(
+    world: World,
+) -> None:
+    other = await other_carrier(world)
+    async with world.engine.database.transaction() as connection:
+        for carrier_id, reference, state in (
+            (world.carrier_id, "a", "ENROUTE"),
+            (world.carrier_id, "b", "REJECTD"),
+            (other, "a", "UNDELIV"),
+            (world.carrier_id, "a", "DELIVRD"),
+        ):
+            receipt = Receipt(reference, "263771200001", state, None, "")
+            await receipts.insert_unmatched(connection, carrier_id, [(receipt, datetime.now(UTC))])
+        assert await receipts.list_states(connection, world.carrier_id, "a") == ["DELIVRD", "ENROUTE"]
+        # By number, of one carrier, the newest first.
+        found = await receipts.list_to_numbers(connection, world.carrier_id, ["71200001", "71200001"])
+        assert [one.receipt.state for one in found] == ["DELIVRD", "REJECTD", "ENROUTE"]
+        assert await receipts.list_to_numbers(connection, world.carrier_id, ["71200002"]) == []
+        await connection.execute(
+            "UPDATE unmatched_receipts SET received_at = clock_timestamp() - make_interval(hours => 71 + $1)"
+            " WHERE state = $2",
+            2,
+            "REJECTD",
+        )
+        await connection.execute(
+            "UPDATE unmatched_receipts SET received_at = clock_timestamp() - make_interval(hours => 71)"
+            " WHERE state = 'ENROUTE'"
+        )
+        assert await receipts.delete_old(connection) == 1
+        assert await receipts.list_states(connection, world.carrier_id, "b") == []
+
+
 async def test_so_many_receipts_of_a_carrier_are_kept_and_no_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

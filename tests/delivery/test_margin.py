@@ -1,21 +1,25 @@
 """Costs and margins are exactly those of the hand-overs."""
 
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Final
+from uuid import UUID, uuid4
 
 import pytest
 
 from tests.support.delivery.engine import numbers
 from tests.support.delivery.margins import check_margins
 from tests.support.delivery.settling import WORKER, World
+from tumira.core.ids import AccountId, BatchId, MessageId
 from tumira.delivery.lanes import BOTTOM, Room
 from tumira.delivery.outcomes import WHOLE, Taken
 from tumira.delivery.routes import manage, margin
 from tumira.delivery.routes.margin import (
+    NO_CARRIER,
     Margin,
     MarginBy,
+    Sale,
     end_of_month,
     month_of,
     set_cost,
@@ -24,6 +28,7 @@ from tumira.delivery.routes.margin import (
 from tumira.delivery.routes.rules import SegmentCost
 from tumira.delivery.store import queue
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
+from tumira.delivery.store.settlement import LockedMessage, NewPart
 
 COST: Final = Decimal("0.011")
 LONG: Final = "Your statement is ready. " * 8
@@ -180,3 +185,57 @@ def test_a_month_is_read_as_it_is_written(text: str, first_day: date | None) -> 
     if first_day is not None:
         assert (end_of_month(first_day) + timedelta(days=1)).day == 1
         assert end_of_month(first_day).month == first_day.month
+
+
+def sold(country: str, network: str | None, cost: str, segments: int = 2) -> LockedMessage:
+    made = datetime(2026, 11, 17, 12, tzinfo=UTC)
+    ids = MessageId(uuid4()), BatchId(UUID(int=1)), AccountId(UUID(int=2))
+    return LockedMessage(*ids, country, "+263771200001", "sending", segments, Decimal(cost), made, network)
+
+
+def part_of(message: LockedMessage, number: int, carrier_id: int, cost_usd: str | None) -> NewPart:
+    now = message.held_at
+    part = NewPart(message.id, number, 0, carrier_id, None, "x", "x", now, now, now)
+    part.cost = None if cost_usd is None else (Decimal(1), "ZAR", Decimal(cost_usd))
+    return part
+
+
+def test_totals_are_added_up_by_carrier_country_network_and_account_in_the_order_of_their_keys() -> None:
+    """All writers lock the rows of a day in this order."""
+    econet, unknown, african = (
+        sold("ZW", "econet", "0.08"),
+        sold("ZW", None, "0.04"),
+        sold("ZA", "mtn", "0.03"),
+    )
+    parts = [
+        part_of(econet, 1, 9, "0.01"),
+        part_of(econet, 2, 9, "0.02"),
+        part_of(unknown, WHOLE, 3, None),
+        part_of(african, 1, 3, None),
+    ]
+    sales = [
+        Sale(9, econet, is_refund=False),
+        Sale(None, econet, is_refund=True),
+        Sale(3, unknown, is_refund=False),
+        Sale(3, african, is_refund=False),
+        Sale(3, african, is_refund=True),
+    ]
+    # Half past eleven at night in UTC is the next day in Harare.
+    now = datetime(2026, 11, 17, 23, 30, tzinfo=UTC)
+    messages: dict[UUID, LockedMessage] = {one.id: one for one in (econet, unknown, african)}
+    rows = margin.add_up(parts, messages, sales, now)
+    assert {row.day for row in rows} == {date(2026, 11, 18)}
+    found = [
+        (
+            (row.carrier_id, row.country, row.network),
+            (row.segments, row.unpriced),
+            (row.cost_usd, row.charged, row.refunded),
+        )
+        for row in rows
+    ]
+    assert found == [
+        ((NO_CARRIER, "ZW", "econet"), (0, 0), (0, 0, Decimal("0.08"))),
+        ((3, "ZA", "mtn"), (1, 1), (0, Decimal("0.03"), Decimal("0.03"))),
+        ((3, "ZW", "other"), (2, 2), (0, Decimal("0.04"), 0)),
+        ((9, "ZW", "econet"), (2, 0), (Decimal("0.03"), Decimal("0.08"), 0)),
+    ]

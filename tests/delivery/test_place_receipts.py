@@ -81,6 +81,18 @@ async def test_of_what_has_ended_only_that_is_shown_which_the_receipt_names(worl
     await world.rows("UPDATE messages SET status = 'sent' WHERE id = $1", waits.id)
 
 
+async def test_what_has_ended_is_shown_and_not_settled_again(world: World) -> None:
+    named = await sent(world, "named")
+    await world.settle(world.reported(named))
+    receipt_id = await keep(world, "named1", "263771200001", "UNDELIV")
+    ((found,),) = await candidates(world, receipt_id)
+    assert not found.is_open
+    with pytest.raises(FieldError, match="no longer waits"):
+        await match_by_hand(world.engine.database, receipt_id, found.segment.key, "seen", ACTOR)
+    assert await world.ending(named.id) == ("delivered", None, Decimal(0))
+    assert len(await world.rows("SELECT FROM unmatched_receipts")) == 1
+
+
 async def test_a_segment_that_had_its_last_receipt_waits_for_none(world: World) -> None:
     claimed = await sent(world, "long", body=LONG)
     await world.settle(world.reported(claimed, "DELIVRD", 1), world.reported(claimed, "ENROUTE", 2))

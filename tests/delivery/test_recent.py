@@ -137,6 +137,20 @@ async def test_a_segment_of_long_ago_is_looked_up(world: World, monkeypatch: pyt
     assert await world.engine.statuses() == {"delivered": 3}
 
 
+async def test_so_many_segments_are_remembered_and_the_oldest_goes_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent, "RECENT_MAX", 2)
+    claimed = [await world.claim_one() for _ in range(3)]
+    segments = RecentSegments()
+    for one in claimed[:2]:
+        segments.add(world.taken(one), one.recipient, datetime.now(UTC))
+    assert None not in [segments.find(world.receipt(one)) for one in claimed[:2]]
+    segments.add(world.taken(claimed[2]), claimed[2].recipient, datetime.now(UTC))
+    found = [segments.find(world.receipt(one)) for one in claimed]
+    assert [one is None for one in found] == [True, False, False]
+
+
 async def test_a_receipt_with_the_id_of_a_message_to_another_number_is_not_about_it(world: World) -> None:
     """Carriers use their ids again: the number has to be the same, in memory and in the database."""
     claimed = await world.claim_one()

@@ -59,6 +59,18 @@ async def test_only_a_reference_in_doubt_is_used_again(world: World) -> None:
     assert await reuse(world, doubted.id) == {}
 
 
+async def test_each_reference_gets_the_attempt_of_its_own_message(world: World) -> None:
+    await world.send(2)
+    one, two = await world.claim(2)
+    for claimed in (one, two):
+        await register(world, claimed, claimed.id.hex)
+    await world.settle(world.doubtful(one), world.doubtful(two))
+    async with world.engine.database.transaction() as connection:
+        await references.reuse(connection, world.carrier_id, {one.id: 4, two.id: 7}, AGE_S)
+    rows = await world.rows("SELECT message_id, attempt FROM submission_references")
+    assert {row["message_id"]: row["attempt"] for row in rows} == {one.id: 4, two.id: 7}
+
+
 async def test_of_several_references_in_doubt_the_first_is_used(world: World) -> None:
     claimed = await world.claim_one()
     first = await register(world, claimed, "first")

@@ -31,6 +31,7 @@ TABLE = (
 
 def test_each_status_has_its_verdict() -> None:
     assert [(status, judge(status)) for status, _ in TABLE] == TABLE
+    assert {status for status in TOLD if judge(status).alarm} == LINK_ALARM | SENDER | OURS
 
 
 @given(st.one_of(st.integers(0x400, 0xFFFF_FFFF), st.sampled_from([*set(range(0x400)) - TOLD])))

@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tumira.delivery.carrier_url import parse
 from tumira.delivery.routes.rules import CarrierRoute, Routes, SegmentCost, list_losing, rank_carriers
@@ -204,3 +205,30 @@ def test_whatever_the_routes_a_queue_is_served_by_the_best_that_are_well(
         assert found.get(queue, set()) == expected
         # Whoever serves the whole country is there for each of its networks.
         assert {carrier.id for _, carrier in ranked["ZW"]} <= set(ids)
+
+
+def test_before_routes_are_known_a_carrier_serves_nothing() -> None:
+    found = Routes()
+    assert not found.has_routes
+    assert [found.queues_of(FIRST, trying=trying) for trying in (True, False)] == [(), ()]
+    assert not found.is_avoided(FIRST, "ZW")
+    assert found.queues_relieved(FIRST) == ()
+    assert found.cost_of(FIRST, "ZW", "econet") is None
+    assert found.sender_of(FIRST, "ZW", "econet") is None
+
+
+def test_a_route_to_a_network_names_its_own_sender_before_that_of_the_country() -> None:
+    found = Routes()
+    named = [
+        structs.replace(route(FIRST, "econet", 1), sender="Econet name"),
+        structs.replace(route(FIRST, None, 1), sender="Country name"),
+        structs.replace(route(SECOND, "econet", 1), sender="Only one"),
+        route(THIRD, None, 1),
+    ]
+    found.renew([FIRST, SECOND, THIRD], {1, 2, 3}, COUNTRIES, routes=named)
+    assert found.has_routes
+    senders = [found.sender_of(FIRST, "ZW", name) for name in ("econet", "netone", None)]
+    assert senders == ["Econet name", "Country name", "Country name"]
+    assert found.sender_of(FIRST, "ZA", "econet") is None
+    assert [found.sender_of(SECOND, "ZW", name) for name in ("econet", "netone")] == ["Only one", None]
+    assert found.sender_of(THIRD, "ZW", "econet") is None

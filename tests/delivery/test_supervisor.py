@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from tests.support.delivery.settling import WORKER, World
 from tumira.delivery import supervisor as supervisors
+from tumira.delivery.sender import Sender
 from tumira.delivery.store import binds
 from tumira.delivery.supervisor import LEASE_S, Supervisor
 
@@ -86,3 +87,25 @@ async def test_claims_that_no_sender_has_are_put_in_doubt_at_the_second_look(wor
             supervisor._lost_looked_at -= supervisors.LOST_CLAIM_S
             await supervisor._find_lost_claims()
             assert await world.incidents() == statuses
+
+
+async def test_a_carrier_that_was_removed_or_changed_is_left(world: World) -> None:
+    async with supervising(world) as supervisor:
+
+        async def beat() -> list[Sender]:
+            """Return the senders that are held after a beat, once those that leave have left."""
+            await supervisor._beat()
+            leaving = [held.leaving for held in supervisor._held.values() if held.leaving is not None]
+            await asyncio.gather(*leaving)
+            return [held.sender for held in supervisor._held.values()]
+
+        (first,) = await beat()
+        assert await beat() == [first]
+        await world.rows("UPDATE carriers SET changed_at = clock_timestamp()")
+        senders = [*await beat(), *await beat()]
+        # It is bound again with its new settings.
+        assert senders
+        assert first not in senders
+        await world.rows("UPDATE carriers SET removed_at = clock_timestamp()")
+        await beat()
+        assert await beat() == []

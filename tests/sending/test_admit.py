@@ -8,14 +8,16 @@ from msgspec import structs
 
 from tests.support.content.near_line import near_call
 from tests.support.delivery.engine import Engine, numbers
-from tests.support.sending.batchers import send_call
+from tests.support.sending.batchers import read_call, send_call
 from tumira.accounts import store as accounts
 from tumira.api.schemas import write_sent
-from tumira.core.errors import IdempotencyConflict, InsufficientBalance
+from tumira.audit_log import Actor
+from tumira.core.errors import IdempotencyConflict, InsufficientBalance, RateLimited
+from tumira.core.ids import BATCH, write_id
 from tumira.sending import insert, lookups
 from tumira.sending.admit import Rules, admit_alone, admit_unlocked
 from tumira.sending.insert import AlreadyRecordedError, Debit
-from tumira.sending.types import Answered, Call, Decision, Priced, Refused, Send
+from tumira.sending.types import Admitted, Answered, Call, Decision, InvalidSend, Priced, Refused, Send
 
 
 async def admit(engine: Engine, *calls: Call) -> Sequence[Decision | None]:
@@ -78,6 +80,41 @@ async def test_what_is_stored_for_nothing_is_counted_and_what_is_paid_for_is_not
     assert await unbilled() == 0
     await admit(engine, send_call(caller, to=["12"]))
     assert await unbilled() > 0
+
+
+async def test_the_rate_limit_is_for_calls_with_a_key(engine: Engine) -> None:
+    """A person at the dashboard sends also while programs use up the limit, and takes no place of theirs."""
+    caller = await engine.open_account(rate=1)
+    by_person = structs.replace(send_call(caller), key_id=None)
+    decisions = await admit(engine, by_person, send_call(caller), send_call(caller), by_person)
+    assert [type(one) for one in decisions] == [Answered, Answered, Refused, Answered]
+    assert isinstance(decisions[2], Refused)
+    assert isinstance(decisions[2].refusal, RateLimited)
+    assert decisions[2].quota is not None
+    assert not decisions[2].quota.place.allowed
+
+
+async def test_a_call_that_sends_nothing_is_admitted_beside_sends(engine: Engine) -> None:
+    caller = await engine.open_account(balance="1")
+    invalid = structs.replace(send_call(caller), send=InvalidSend(InsufficientBalance(), None))
+    read, refused, sent = await admit(engine, read_call(caller), invalid, send_call(caller))
+    assert isinstance(read, Admitted)
+    assert read.balance == 1
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.refusal, InsufficientBalance)
+    assert isinstance(sent, Answered)
+    assert await balance(engine) == Decimal("0.96")
+
+
+async def test_what_a_person_sends_is_in_the_history_of_the_account(engine: Engine) -> None:
+    caller = await engine.open_account(balance="1")
+    call = send_call(caller, ["+263771200001", "+263771200002"])
+    assert isinstance(call.send, Send)
+    await admit(engine, structs.replace(call, send=structs.replace(call.send, by=Actor("Rudo"))), call)
+    rows = await engine.rows("SELECT account_id, actor, detail FROM changes WHERE what = 'message sent'")
+    batches = await engine.rows("SELECT id FROM batches ORDER BY id")
+    detail = f"{write_id(BATCH, batches[0]['id'])}: 2 messages, 0.0800 USD"
+    assert [tuple(row) for row in rows] == [(caller.id, "Rudo", detail)]
 
 
 async def test_a_send_near_the_line_is_marked(engine: Engine) -> None:

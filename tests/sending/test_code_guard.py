@@ -1,5 +1,6 @@
 """The guard against pumping, by examples and over random histories of passcodes and clocks."""
 
+from array import array
 from collections.abc import Sequence
 from typing import Final
 
@@ -173,3 +174,27 @@ def test_no_window_ever_holds_more_than_the_limits(steps: Sequence[tuple[int, in
                 sum(at > slack - WINDOW_S * SECOND for at in own) >= LIMITS.number
                 or sum(at > slack - DAY_S * SECOND for at in own) >= LIMITS.number_day
             )
+
+
+def seconds_of(guard: Guard) -> list[int]:
+    codes = guard.ranges[ACCOUNT, range_of(number(1))].codes
+    count = len(codes) // CODE_OCTETS
+    return [second - START // SECOND for second in array("I", codes[: 4 * count])]
+
+
+def test_a_code_counts_from_the_end_of_its_second_for_a_day() -> None:
+    guard = Guard(EffectiveLimits(number=9, number_day=9, range=9))
+    for wait_s in (0, 0, 1, 5):
+        assert guard.send(number(1), START + wait_s * SECOND) is None
+    assert seconds_of(guard) == [1, 1, 2, 6]
+    # The first two are a day old and go, the third counts for another second.
+    assert guard.send(number(1), START + (DAY_S + 1) * SECOND) is None
+    assert seconds_of(guard) == [2, 6, DAY_S + 2]
+
+
+@pytest.mark.parametrize("back_s", [1, 2, 600])
+def test_codes_of_a_clock_that_was_ahead_are_dated_back_to_the_end_of_this_second(back_s: int) -> None:
+    guard = Guard(EffectiveLimits(number=9, number_day=9, range=9))
+    assert guard.send(number(1), START) is None
+    assert guard.send(number(1), START - back_s * SECOND) is None
+    assert seconds_of(guard) == [1 - back_s] * 2

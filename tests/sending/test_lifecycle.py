@@ -1,9 +1,10 @@
 """Statuses of messages and their legal moves."""
 
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise, product
 
 from tumira.delivery.carrier_url import REFUNDS
-from tumira.sending.lifecycle import MESSAGE_STATUSES, MOVES, is_final, may_move, steps
+from tumira.sending.lifecycle import FAILED, MESSAGE_STATUSES, MOVES, is_final, may_move, remaining_s, steps
 
 # How far a message has come; among the final ones, `unconfirmed` is the one that knows least.
 PROGRESS = {
@@ -81,3 +82,18 @@ def test_no_status_that_is_refunded_can_be_left() -> None:
     """So no message is refunded twice; the ledger's unique index is the second line of defence."""
     assert {status for status, about in MESSAGE_STATUSES.items() if about.refund} == set(REFUNDS)
     assert not any(MOVES[status] for status in REFUNDS)
+
+
+def test_what_certainly_did_not_arrive_is_refunded_and_nothing_else() -> None:
+    assert {name for name, status in MESSAGE_STATUSES.items() if status.refund} == set(FAILED)
+    assert {name for name, status in MESSAGE_STATUSES.items() if status.refund is None} == {
+        "queued",
+        "sending",
+        "sent",
+    }
+
+
+def test_a_message_is_submitted_while_a_minute_is_left() -> None:
+    now = datetime(2026, 11, 17, 12, tzinfo=UTC)
+    left = [remaining_s(now + timedelta(seconds=seconds), now) for seconds in (59.9, 60, 61.9)]
+    assert left == [None, 60, 61]

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -17,19 +17,25 @@ from tests.support.processes.service import new_account
 from tests.support.sending.batchers import broken_promises
 from tests.topups.test_addresses import XPUB
 from tumira.accounts import store as accounts
+from tumira.audit_log import Actor
 from tumira.core.errors import OperatorError
 from tumira.core.ids import AccountId, TopUpId, new_id
 from tumira.core.settings.payments import Payments, Usdt
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
-from tumira.topups.start import DepositAddress, start_usdt
-from tumira.topups.states import Currency, Method, TopUpState
+from tumira.topups.start import (
+    DepositAddress,
+    assign_deposit_address,
+    find_deposit_address,
+    start_usdt,
+)
+from tumira.topups.states import TOP_UP_MIN, Currency, Method, TopUpState
 from tumira.topups.store import NewTopUp, TopUpUpdate
 from tumira.topups.usdt import deposits
 from tumira.topups.usdt import store as usdt_store
 from tumira.topups.usdt.addresses import derive_address, read_xpub, with_checksum
 from tumira.topups.usdt.credit_deposits import UNPAID_FOR, Credited, credit_deposits, expire_unpaid
-from tumira.topups.usdt.deposit_rules import ChainDeposit, DepositState
+from tumira.topups.usdt.deposit_rules import ChainDeposit, Deposit, DepositState
 from tumira.topups.usdt.store import ChainCursor
 
 CHAIN: Final = 56
@@ -290,3 +296,55 @@ async def test_a_cursor_is_moved_only_from_where_it_stands(database: Database) -
             connection, 1, "0x1", replace(second, block_hash="0x0"), third
         )
         assert await usdt_store.find_cursor(connection, 1, "0x1") == second
+
+
+async def test_lists_are_of_one_chain_and_of_the_blocks_asked_for(database: Database) -> None:
+    account_id, address = await started(database)
+    # Blocks of their own, far above those of the other tests.
+    made = [
+        deposit_to(address.address, USDT, block_number=9_000_000 + place, log_index=index)
+        for place, index in ((1, 0), (2, 1), (2, 0), (3, 0), (4, 0))
+    ]
+    first, second, before_second, third, orphan = made
+    await record(database, *made, final=False)
+    await record(database, deposit_to(address.address, USDT, block_number=9_000_002), chain_id=CHAIN + 1)
+    async with database.transaction() as connection:
+        await deposits.mark_final(connection, CHAIN, [third])
+        await deposits.mark_orphaned(connection, CHAIN, [orphan])
+
+        def facts(found: Sequence[Deposit]) -> list[ChainDeposit]:
+            return [one.facts for one in found]
+
+        since = facts(await deposits.list_since(connection, CHAIN, 9_000_002, 9))
+        assert since == [before_second, second, third]
+        assert facts(await deposits.list_since(connection, CHAIN, 9_000_001, 2)) == [first, before_second]
+        seen = facts(await deposits.list_seen(connection, CHAIN, 9_000_001, 9_000_003, 9))
+        assert seen == [before_second, second]
+        assert facts(await deposits.list_seen(connection, CHAIN, 9_000_000, 9_000_002, 2)) == [
+            first,
+            before_second,
+        ]
+        assert facts(await deposits.list_seen(connection, CHAIN, 9_000_000, 9_000_001, 9)) == [first]
+        between = facts(await deposits.list_between(connection, CHAIN, 9_000_002, 9_000_003))
+        assert {one.tx_hash for one in between} == {one.tx_hash for one in (before_second, second, third)}
+        outstanding = await deposits.add_up(connection, CHAIN, account_id)
+        assert (outstanding.coming, outstanding.held) == (Decimal(3), Decimal(1))
+        assert outstanding.missing == max(Decimal(0), TOP_UP_MIN - 4)
+
+
+async def test_an_address_is_assigned_once_and_recorded_with_who_did_it(database: Database) -> None:
+    account_id = await new_account(database)
+    assert await find_deposit_address(database, PAYMENTS, account_id) is None
+    for _ in range(2):
+        await assign_deposit_address(database, PAYMENTS, account_id, Actor("Rudo"))
+    address = await find_deposit_address(database, PAYMENTS, account_id)
+    assert address is not None
+    async with database.connection() as connection:
+        rows = await connection.fetch(
+            "SELECT actor, detail FROM changes WHERE account_id = $1 AND what = 'USDT address assigned'",
+            account_id,
+        )
+    assert [tuple(row) for row in rows] == [("Rudo", address)]
+    assert (await start_usdt(database, PAYMENTS, account_id)).address == address
+    with pytest.raises(OperatorError, match="no such account"):
+        await assign_deposit_address(database, PAYMENTS, AccountId(uuid4()), Actor("Rudo"))

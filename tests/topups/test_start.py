@@ -4,13 +4,16 @@ from collections.abc import AsyncIterator
 from decimal import Decimal
 from typing import Final
 
+import msgspec
 import pytest
 import pytest_asyncio
 
 from tests.support.processes.service import Caller, new_caller
+from tumira.audit_log import Actor
 from tumira.core.errors import FieldError, OperatorError
-from tumira.core.ids import AccountId, TopUpId, new_id
+from tumira.core.ids import TOP_UP, AccountId, TopUpId, new_id, write_id
 from tumira.core.settings.payments import Payments, Paynow
+from tumira.identity.store import logins, people
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
 from tumira.topups.providers.paynow_messages import Wallet
@@ -88,6 +91,30 @@ async def test_few_payments_wait_for_one_phone_and_for_one_account(
     async with database.transaction() as connection:
         await top_ups.mark(connection, last.id, TopUpUpdate(TopUpState.EXPIRED))
     await start(database, caller.id, phone)
+
+
+async def test_a_start_keeps_the_owners_mail_and_records_who_did_it(
+    database: Database, caller: Caller
+) -> None:
+    async def kept(top_up_id: TopUpId) -> object:
+        async with database.connection() as connection:
+            return msgspec.json.decode(
+                await connection.fetchval("SELECT kept::text FROM top_ups WHERE id = $1", top_up_id)
+            )
+
+    phone = "0771200011"
+    assert await kept((await start(database, caller.id, phone)).id) == {}
+    async with database.transaction() as connection:
+        (owner,) = await people.list_owners(connection, caller.id)
+        await logins.insert(connection, owner.principal, "ann@example.com", "x", phone_proved=True)
+    by = Actor("Rudo")
+    made = await start_paynow(database, PAYMENTS, caller.id, Wallet.ECOCASH, FIVE, phone, by=by)
+    assert await kept(made) == {"email": "ann@example.com"}
+    async with database.connection() as connection:
+        rows = await connection.fetch(
+            "SELECT actor, detail FROM changes WHERE account_id = $1 AND what = 'top-up started'", caller.id
+        )
+    assert [tuple(row) for row in rows] == [("Rudo", f"{write_id(TOP_UP, made)}: ecocash, 5.0000 USD")]
 
 
 async def test_without_access_or_account_nothing_is_started(database: Database, caller: Caller) -> None:

@@ -39,3 +39,5 @@ def test_a_top_up_is_looked_at_ever_more_rarely_for_as_long_as_it_is_open() -> N
     assert waits == sorted(waits)
     assert sum(waits[:4]) < 30
     assert sum(waits) > OPEN_FOR.total_seconds()
+    # Every step of the table is taken once, and then the last one for ever.
+    assert waits[12:17] == [120, 300, 900, 900, 900]

@@ -4,6 +4,7 @@ import itertools
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -22,7 +23,7 @@ from tumira.core.ids import TopUpId, new_id
 from tumira.identity import manage_accounts
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
-from tumira.topups.settle import Settled, resolve, settle
+from tumira.topups.settle import Settled, can_poll, poll_again, resolve, settle
 from tumira.topups.states import (
     Currency,
     Expired,
@@ -40,7 +41,7 @@ from tumira.topups.states import (
     to_usd,
 )
 from tumira.topups.store import NewTopUp
-from tumira.topups.voucher_pins import Seal
+from tumira.topups.voucher_pins import Issuer, Seal
 
 FIVE: Final = Decimal(5)
 OPENING: Final = Decimal(100)
@@ -326,6 +327,59 @@ async def test_the_operator_decides_a_doubt_either_way_and_nothing_else(
     with pytest.raises(OperatorError, match="no such top-up"):
         await decide(database, TopUpId(new_id(1)), FIVE)
     assert await balance_of(database, caller) == OPENING + Decimal("4.50")
+
+
+async def test_a_decision_worth_nothing_credits_nothing(database: Database, caller: Caller) -> None:
+    doubt = await start(database, caller, rate=Decimal(20))
+    await settle(database, doubt, PaymentInDoubt("no answer", is_last=True))
+    with pytest.raises(OperatorError, match="worth less than"):
+        await decide(database, doubt, Decimal("0.001"))
+    assert (await read(database, doubt)).state is TopUpState.DOUBT
+    # The smallest amount that is worth something.
+    assert (await decide(database, doubt, Decimal("0.002"))).top_up.amount == Decimal("0.0001")
+
+
+async def test_a_decision_names_the_payment_it_credits(database: Database, caller: Caller) -> None:
+    named, known, taken = [await start(database, caller) for _ in range(3)]
+    await settle(database, known, StillPending(provider_reference="of the provider"))
+    for one in (named, known, taken):
+        await settle(database, one, PaymentInDoubt("no answer", is_last=True))
+    reference = f"ref-{next(_references)}"
+    credited = await decide(database, named, FIVE, reference)
+    assert (credited.before, credited.top_up.provider_reference) == (TopUpState.DOUBT, reference)
+    assert credited.moved
+    assert (await decide(database, known, FIVE)).top_up.provider_reference == "of the provider"
+    with pytest.raises(OperatorError, match="already credited to another"):
+        await decide(database, taken, FIVE, reference)
+    async with database.connection() as connection:
+        rows = await connection.fetch(
+            "SELECT detail FROM changes WHERE account_id = $1 AND what = 'top-up decided' ORDER BY id",
+            caller.id,
+        )
+    assert [row["detail"].rpartition(": ")[2] for row in rows] == ["5.0000 USD credited"] * 2
+
+
+async def test_an_operator_has_what_a_provider_knows_of_polled_again(
+    database: Database, caller: Caller
+) -> None:
+    polled, elsewhere = await start(database, caller), await start(database, caller, rate=Decimal(20))
+    reversed_ = await start(database, caller)
+    for one in (polled, elsewhere):
+        await settle(database, one, NotPaid(FailureReason.DECLINED, "no money"))
+        assert (await read(database, one)).due_at is None
+        await poll_again(database, one, Actor("Rudo"))
+        assert (await read(database, one)).due_at is not None
+    await settle(database, reversed_, paid())
+    await settle(database, reversed_, Reversed("refunded"))
+    for one in (reversed_, TopUpId(new_id(1))):
+        with pytest.raises(OperatorError, match="cannot be checked with its provider"):
+            await poll_again(database, one, Actor("Rudo"))
+    assert (await read(database, reversed_)).due_at is None
+    # Deposits and vouchers of our own are in our own tables.
+    found = await read(database, elsewhere)
+    assert not can_poll(replace(found, provider=Issuer.OWN))
+    assert not can_poll(replace(found, method=Method.USDT))
+    assert can_poll(replace(found, method=Method.PAYNOW, provider=Issuer.OWN))
 
 
 async def test_while_it_is_open_it_is_polled_and_its_pin_is_kept_and_no_longer(
