@@ -7,11 +7,15 @@ from uuid import UUID
 import pytest
 
 from tumira.accounts import store as accounts
+from tumira.accounts.api_keys import Scope
 from tumira.accounts.open_account import open_account
 from tumira.accounts.store import SYSTEM, Account
 from tumira.core.errors import OperatorError
 from tumira.core.ids import AccountId, new_id
+from tumira.identity.manage_keys import create_key
+from tumira.identity.store import logins, people
 from tumira.postgres.pool import Database
+from tumira.webhooks.manage import add_endpoint
 
 PHONE: Final = "+263771200001"
 OTHER: Final = "+27821230001"
@@ -94,3 +98,70 @@ async def test_limits_are_changed_one_by_one_and_for_one_account(database: Datab
         assert changed is not None
         assert (changed.daily_limit, changed.call_limit, changed.suspended_at) == (None, None, None)
         assert await accounts.find(connection, second.id) == second
+
+
+async def test_an_account_is_closed_with_its_keys_and_endpoints_and_no_other_is(database: Database) -> None:
+    first, second = await opened(database), await opened(database, OTHER)
+    made = []
+    for account, name in ((first, "a"), (first, "b"), (second, "c")):
+        url = f"https://{name}.example.com/"
+        endpoint, _ = await add_endpoint(database, account.id, url, None, "", allow_private=True)
+        made.append(endpoint)
+    for account in (first, second):
+        await create_key(database, account.id, "key", list(Scope))
+    async with database.transaction() as connection:
+        await connection.execute("UPDATE webhook_endpoints SET state = 'paused' WHERE id = $1", made[1].id)
+        assert await accounts.close(connection, first.id) == [made[0].id]
+        assert await accounts.close(connection, first.id) == []
+        states = await connection.fetch("SELECT id, state FROM webhook_endpoints")
+        assert {row["id"] for row in states if row["state"] == "paused"} == {made[0].id, made[1].id}
+        keys = await connection.fetch("SELECT account_id FROM api_keys WHERE revoked_at IS NULL")
+        assert [row["account_id"] for row in keys] == [second.id]
+        found = [await accounts.find(connection, one.id) for one in (first, second)]
+        assert [one is not None and one.closed_at is not None for one in found] == [True, False]
+        assert (await accounts.lock(connection, first.id)).suspended
+        assert not (await accounts.lock(connection, second.id)).suspended
+        await accounts.set_names(connection, first.id, "Rudo", "Farm")
+        renamed = [await accounts.find(connection, one.id) for one in (first, second)]
+    assert [(one.name, one.business) for one in renamed if one is not None] == [
+        ("Rudo", "Farm"),
+        ("Tariro", "Moyo Stores"),
+    ]
+
+
+async def test_notices_go_to_owners_who_want_them_and_have_proved_their_phone(database: Database) -> None:
+    first, second = await opened(database), await opened(database, OTHER)
+    async with database.transaction() as connection:
+        people_of = {one.id: (await people.list_owners(connection, one.id))[0] for one in (first, second)}
+
+        async def contacts(*asked: Account) -> dict[AccountId, list[tuple[str, bool, str | None]]]:
+            found = await accounts.list_notice_contacts(connection, [one.id for one in asked])
+            return {
+                account_id: [(one.phone, one.by_text, one.email) for one in own]
+                for account_id, own in found.items()
+            }
+
+        # Without a login there is nobody who could turn them off.
+        assert await contacts(first, second) == {}
+        for owner in people_of.values():
+            await logins.insert(connection, owner.principal, "a@example.com", "x", phone_proved=True)
+        both = {first.id: [(PHONE, True, "a@example.com")], second.id: [(OTHER, True, "a@example.com")]}
+        await logins.set_notices(connection, people_of[first.id].principal.id, by_mail=True, by_text=True)
+        await logins.set_notices(connection, people_of[second.id].principal.id, by_mail=True, by_text=True)
+        assert await contacts(first, second) == both
+        assert await contacts(first) == {first.id: both[first.id]}
+        await logins.set_notices(connection, people_of[first.id].principal.id, by_mail=False, by_text=True)
+        assert await contacts(first) == {first.id: [(PHONE, True, None)]}
+        await logins.set_notices(connection, people_of[first.id].principal.id, by_mail=True, by_text=False)
+        assert await contacts(first) == {first.id: [(PHONE, False, "a@example.com")]}
+        await logins.set_email(connection, people_of[first.id].principal.id, None)
+        assert await contacts(first) == {}
+        await connection.execute("UPDATE logins SET phone_proved_at = NULL WHERE person_id = $1", second.id)
+        assert await contacts(second) == {}
+        await connection.execute("UPDATE logins SET phone_proved_at = now() WHERE person_id = $1", second.id)
+        await connection.execute("UPDATE members SET role = 'finance' WHERE account_id = $1", second.id)
+        assert await contacts(second) == {}
+        await connection.execute("UPDATE members SET role = 'owner' WHERE account_id = $1", second.id)
+        assert await contacts(second) == {second.id: both[second.id]}
+        await accounts.close(connection, second.id)
+        assert await contacts(second) == {}

@@ -8,9 +8,16 @@ from msgspec import structs
 
 from tests.support.delivery.engine import numbers
 from tests.support.delivery.settling import World
+from tumira.audit_log import Actor
+from tumira.core.ids import AccountId
 from tumira.delivery.lanes import BOTTOM, BULK, SMALL, Room
 from tumira.delivery.store import queue
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
+from tumira.replies import opt_outs
+from tumira.sender_names import manage as sender_names
+from tumira.sender_names.manage import NameRequest
+from tumira.sender_names.places import Place
+from tumira.sender_names.store import SenderName
 
 LONG: Final = "Your statement is ready. " * 8
 
@@ -212,3 +219,62 @@ async def test_a_clock_is_never_lowered(world: World) -> None:
         assert await queue.publish_clocks(connection, {("ZW", 0): 500}) == {("ZW", 0): 500}
         assert await queue.publish_clocks(connection, {("ZW", 0): 400}) == {("ZW", 0): 500}
         assert await queue.publish_clocks(connection, {("ZW", 0): 600}) == {("ZW", 0): 600}
+
+
+async def named(world: World, account_id: AccountId, name: str, *places_: Place) -> SenderName:
+    request = NameRequest(name, ["ZW", "ZA"], "We tell customers that their parcels are here.")
+    asked = await sender_names.ask(world.engine.database, account_id, request, Actor("owner"))
+    for place in places_:
+        asked = await sender_names.grant(
+            world.engine.database, asked.id, place, note="", actor=Actor("operator:Rudo")
+        )
+    return asked
+
+
+async def names_of(world: World, *to: str) -> list[str | None]:
+    """Send one message to each number, and return the name that each is claimed with."""
+    for one in to:
+        await world.send(to=[one])
+    claimed = {
+        one.recipient: one.sender_name
+        for name in ("ZW", "ZA")
+        for one in await claim(world, 9, places(9, name=name)) or ()
+    }
+    return [claimed[one] for one in to]
+
+
+async def test_a_claim_comes_with_the_name_that_is_granted_for_its_account_and_network(world: World) -> None:
+    econet, netone, telecel, african = "+263771200001", "+263712000001", "+263732000001", "+27821230001"
+    everywhere = (econet, netone, telecel, african)
+    other = await world.engine.open_account()
+    await named(world, other.id, "Other Shop", Place("ZW"), Place("ZA"))
+    # Nothing is granted to this account yet, and what is only asked for does not count.
+    moyo = await named(world, world.caller.id, "Moyo Stores")
+    assert await names_of(world, *everywhere) == [None] * 4
+    database, actor = world.engine.database, Actor("operator:Rudo")
+    await sender_names.grant(database, moyo.id, Place("ZW"), note="", actor=actor)
+    assert await names_of(world, *everywhere) == ["Moyo Stores"] * 3 + [None]
+    # The decision for a network counts more than that for its country.
+    await named(world, world.caller.id, "Moyo Farm", Place("ZW", "netone"))
+    await sender_names.refuse(database, moyo.id, Place("ZW", "telecel"), note="Codes only", actor=actor)
+    assert await names_of(world, *everywhere) == ["Moyo Stores", "Moyo Farm", None, None]
+    await sender_names.revoke(database, moyo.id, Place("ZW"), note="Asked by the network", actor=actor)
+    assert await names_of(world, *everywhere) == [None, "Moyo Farm", None, None]
+
+
+async def test_a_claim_says_who_opted_out_of_the_messages_of_its_account(world: World) -> None:
+    out, in_, of_other = numbers(3)
+    other = await world.engine.open_account()
+    async with world.engine.database.transaction() as connection:
+        await opt_outs.add(connection, other.id, [of_other], opt_outs.OptOutSource.PAGE)
+    await world.send(to=[of_other])
+    (claimed,) = await claim(world, 1, places(1)) or ()
+    assert not claimed.opted_out
+    await world.send(to=[out])
+    await world.send(to=[in_])
+    await world.send(to=[of_other])
+    async with world.engine.database.transaction() as connection:
+        await opt_outs.add(connection, world.caller.id, [out], opt_outs.OptOutSource.PAGE)
+    found = await claim(world, 9, places(9)) or ()
+    assert {one.recipient for one in found if one.opted_out} == {out}
+    assert len(found) == 3

@@ -118,6 +118,7 @@ def test_every_number_is_found_in_the_other_base(number: int, zeros: int) -> Non
 def test_the_end_of_a_receipt_that_repeats_the_message_is_left_out() -> None:
     assert without_quote("stat:DELIVRD Text:Your code") == "stat:DELIVRD"
     assert without_quote("text:Your code") == ""
+    assert without_quote("stat:DELIVRD TEXT:Your code") == "stat:DELIVRD"
     assert without_quote("stat:DELIVRD") == "stat:DELIVRD"
 
 
@@ -155,6 +156,23 @@ def test_whatever_carriers_send_is_compared_in_bounds(in_receipt: str, in_answer
         ("-5", "4294967291", "only the last 32 bits of the ID were compared"),
         ("fedcba9876543210", "76543210", "only the last 32 bits of the ID were compared"),
         ("a1b2c3d4", "d4c3b2a1", "the bytes of the ID were reversed"),
+        ("zb1c", "1czb", "the bytes of the ID were reversed"),
+        ("zb1", "1zb", None),
+        ("zb", "zb\0", SAME_ID),
+        ("zb1cd", "cd1zb", None),
+        ("zb" * 19 + "c1", "c1" + "zb" * 19, "the bytes of the ID were reversed"),
+        ("zb" * 20 + "c1", "c1" + "zb" * 20, None),
+        ("12-34", "4660", "the ID were read as hexadecimal and its separators were ignored"),
+        ("46-60", "1234", "the ID were converted to hexadecimal and its separators were ignored"),
+        ("4660", "0x1234", "the ID were converted to hexadecimal and its 0x were ignored"),
+        ("--", "__", None),
+        ("770012", "smsc770012", "the ID started with “smsc”"),
+        ("770012@smsc1", "770012", "the ID did not end with “@smsc1”"),
+        ("zx1234", "1234", "the ID did not start with “zx”"),
+        ("zx123", "123", None),
+        ("4294967296", "8589934592", None),
+        ("zx" * 16 + "770012", "770012", "the ID did not start with “" + "zx" * 16 + "”"),
+        ("zx" * 16 + "y770012", "770012", "the ID did not start with “" + "zx" * 16 + "…”"),
         ("770012", "770013", None),
         ("a12", "12", None),
         ("", "770012", None),
@@ -176,6 +194,8 @@ def test_the_condition_under_which_two_ids_are_the_same_is_said(
         ("263771200001", "Tumira", True),
         ("1234", "263771200001", True),
         ("12345", "263771200001", False),
+        ("200001", "263771200001", False),
+        ("77120000…", "263771200001", False),
     ],
 )
 def test_numbers_are_compared_by_their_last_digits(a: str, b: str, same: bool) -> None:  # noqa: FBT001
@@ -204,6 +224,10 @@ def test_numbers_are_compared_by_their_last_digits(a: str, b: str, same: bool) -
         ("REJECTD", "013", "undelivered", "SUBSCRIBER_BARRED"),
         ("EXPIRED", "000", "expired", "VALIDITY_EXPIRED"),
         ("EXPIRED", "006", "expired", "ABSENT_SUBSCRIBER"),
+        ("UNDELIV", "HANDSET_ERROR", "undelivered", "HANDSET_ERROR"),
+        ("UNDELIV", " 0X1b ", "undelivered", "ABSENT_SUBSCRIBER"),
+        ("UNDELIV", "0" * 60 + "27", "undelivered", "ABSENT_SUBSCRIBER"),
+        ("UNDELIV", "", "undelivered", "UNKNOWN"),
         ("ENROUTE", "001", None, None),
         ("ACCEPTD", None, None, None),
         ("UNKNOWN", "001", None, None),
@@ -291,3 +315,19 @@ def test_any_delivery_can_be_read_and_kept(esm_class: int, coding: int, text: by
         assert "\0" not in written
         written.encode()
         assert len(receipt.text) <= 500
+
+
+def test_each_error_of_the_mobile_network_has_its_reason() -> None:
+    # By number, apart from the names in the code under test.
+    expected = {
+        "UNKNOWN_SUBSCRIBER": {1, 5},
+        "ABSENT_SUBSCRIBER": {6, 27, 31},
+        "SUBSCRIBER_BARRED": {8, 9, 10, 11, 13},
+        "HANDSET_ERROR": {12, 21, 32},
+    }
+    found: dict[str, set[int]] = {}
+    for code in range(100):
+        reason = receipt_result("UNDELIV", f"{code:03}").reason
+        if reason is not None and reason != "UNKNOWN":
+            found.setdefault(reason, set()).add(code)
+    assert found == expected

@@ -15,8 +15,8 @@ from tests.support.delivery.paper_link import Line, open_line
 from tests.support.delivery.settling import World
 from tumira.core.backoff import RETRIES_MAX, RETRIES_UNKNOWN_MAX
 from tumira.delivery import sender as senders
-from tumira.delivery.circuit_breaker import REFUSALS_MAX
-from tumira.delivery.lanes import NO_ROOM, Room
+from tumira.delivery.circuit_breaker import REFUSALS_MAX, UNANSWERED_MAX
+from tumira.delivery.lanes import BULK, NO_ROOM, SMALL, Room
 from tumira.delivery.responses import Action, ResponseRule
 from tumira.delivery.store.binds import BindState
 from tumira.delivery.store.queue import PastAttempts
@@ -30,6 +30,7 @@ UNKNOWN: Final = ResponseRule(Action.UNKNOWN, "CARRIER_REJECTED")
 REFUSED: Final = ResponseRule(Action.REFUSED, "UNKNOWN_SUBSCRIBER")
 THROTTLED: Final = ResponseRule(Action.THROTTLED)
 LINK: Final = ResponseRule(Action.LINK)
+NOT_ALLOWED: Final = ResponseRule(Action.REFUSED, "SENDER_NOT_ALLOWED", alarm=True)
 
 
 @pytest_asyncio.fixture
@@ -316,3 +317,231 @@ async def test_a_sender_that_leaves_returns_what_it_has_not_submitted(world: Wor
         assert line.link.is_dropped
     assert await world.status(claimed.id) == "queued"
     assert await ids(world, "queue") == {claimed.id}
+
+
+def allow_fallback(line: Line, *, allowed: bool = True) -> None:
+    carrier = line.sender.carrier
+    settings = replace(carrier.settings, source="2773", sender_fallback=allowed)
+    line.sender.carrier = replace(carrier, settings=settings)
+
+
+async def test_a_name_that_the_carrier_refuses_is_left_out_where_that_is_allowed(
+    world: World, line: Line
+) -> None:
+    allow_fallback(line)
+    claimed = structs.replace(await world.claim_one(), sender_name="Shop")
+    line.take(claimed)
+    line.link.answer((claimed.id, 1), NOT_ALLOWED)
+    # It goes out once more, under the carrier's own sender, and not a third time.
+    assert line.link.submits == [(claimed.id, 1)] * 2
+    line.link.answer((claimed.id, 1))
+    await recorded(line)
+    (row,) = await world.rows("SELECT sender FROM parts")
+    assert (row["sender"], await world.status(claimed.id)) == ("2773", "sent")
+    refused = structs.replace(await world.claim_one(), sender_name="Shop")
+    line.take(refused)
+    for _ in range(2):
+        line.link.answer((refused.id, 1), NOT_ALLOWED)
+    await recorded(line)
+    assert await world.ending(refused.id) == ("failed", "SENDER_NOT_ALLOWED", COST)
+
+
+@pytest.mark.parametrize(("name", "allowed"), [("Shop", False), (None, True)])
+async def test_without_leave_or_another_name_a_refused_sender_ends_the_message(
+    world: World, line: Line, name: str | None, *, allowed: bool
+) -> None:
+    allow_fallback(line, allowed=allowed)
+    claimed = structs.replace(await world.claim_one(), sender_name=name)
+    line.take(claimed)
+    line.link.answer((claimed.id, 1), NOT_ALLOWED)
+    assert len(line.link.submits) == 1
+    await recorded(line)
+    assert await world.ending(claimed.id) == ("failed", "SENDER_NOT_ALLOWED", COST)
+
+
+@pytest.mark.parametrize("first_taken", [True, False])
+async def test_segments_go_out_under_one_name(world: World, line: Line, *, first_taken: bool) -> None:
+    """They are not joined on the handset otherwise: after one was taken, the name stays."""
+    allow_fallback(line)
+    claimed = structs.replace(await world.claim_one(LONG), sender_name="Shop")
+    line.take(claimed)
+    if first_taken:
+        line.link.answer((claimed.id, 1))
+    line.link.answer((claimed.id, 2), NOT_ALLOWED)
+    assert len(line.link.submits) == (2 if first_taken else 3)
+    if not first_taken:
+        line.link.answer((claimed.id, 1), NOT_ALLOWED)
+        for number in (1, 2):
+            line.link.answer((claimed.id, number))
+    await recorded(line)
+    assert await world.status(claimed.id) == ("failed" if first_taken else "sent")
+
+
+async def test_the_bulk_lane_gets_one_place_in_ten_while_both_wait_and_a_window_keeps_one(
+    world: World, line: Line
+) -> None:
+    carrier = line.sender.carrier
+    line.sender.carrier = replace(carrier, settings=replace(carrier.settings, window_size=100))
+    await world.send(121)
+    claimed = await world.claim(121)
+    bulk = [structs.replace(one, lane=BULK) for one in claimed[:110]]
+    small = [structs.replace(one, lane=SMALL) for one in claimed[110:]]
+    line.take(*bulk)
+    # One slot of a hundred is kept for passcodes.
+    assert len(line.link.submits) == 99
+    assert line.sender._unanswered == [0, 99]
+    assert line.sender._held == [0, 11]
+    line.take(small[0])
+    assert line.link.submits[-1] == (small[0].id, 1)
+    line.take(*small[1:])
+    assert line.sender._held == [10, 11]
+    assert line.sender._unanswered == [1, 99]
+    # Answers to lane 1 make room: nine of lane 0 come first, then one of lane 1.
+    before = len(line.link.submits)
+    for one in bulk[:10]:
+        line.link.answer((one.id, 1))
+    following = [place[0] for place in line.link.submits[before:]]
+    assert [one in {small_.id for small_ in small} for one in following].count(True) >= 9
+    assert sum(one in {bulk_.id for bulk_ in bulk} for one in following) <= 1
+
+
+async def test_a_carrier_that_is_tried_out_gets_one_message_until_it_answers(
+    world: World, line: Line
+) -> None:
+    clock = line.sender._loop.time
+    await world.send(3)
+    first, second, third = await world.claim(3)
+    line.sender._circuit.half_open(clock())
+    assert line.sender.room() == Room(1, 0, 1)
+    assert not line.sender.is_healthy
+    assert line.sender.state is BindState.FAILING
+    line.take(first)
+    assert line.link.submits == [(first.id, 1)]
+    # The place is taken until the answer; what comes meanwhile goes back.
+    assert line.sender.room() == NO_ROOM
+    line.take(second)
+    assert line.link.submits == [(first.id, 1)]
+    assert list(line.sender.claimed) == [first.id]
+    line.link.answer((first.id, 1))
+    assert line.sender.is_healthy
+    assert line.sender.state is BindState.BOUND
+    line.take(third)
+    assert line.link.submits == [(first.id, 1), (third.id, 1)]
+    await recorded(line)
+    assert await ids(world, "queue") == {second.id}
+
+
+async def test_a_link_on_trial_is_tried_out_with_one_message(line: Line) -> None:
+    line.sender.linked()
+    assert line.sender.is_healthy
+    line.link.is_on_trial = True
+    line.sender.linked()
+    assert line.sender.room() == Room(1, 0, 1)
+
+
+async def test_a_carrier_that_is_quiet_gets_nothing_more_until_it_answers(world: World, line: Line) -> None:
+    await world.send(3)
+    first, second, third = await world.claim(3)
+    line.take(first)
+    assert (line.sender.report().silent, line.sender.report().problem) == (False, None)
+    assert line.sender._quiet_since is not None
+    line.sender._quiet_since -= line.link.quiet_s
+    report = line.sender.report()
+    assert (report.silent, report.state) == (True, BindState.FAILING)
+    assert "no submit was answered for 30 s" in str(report.problem)
+    assert line.sender.room() == NO_ROOM
+    assert not line.sender.is_healthy
+    line.take(second)
+    assert line.link.submits == [(first.id, 1)]
+    assert list(line.sender.claimed) == [first.id]
+    # An answer shows that it is not.
+    line.link.answer((first.id, 1))
+    assert line.sender._quiet_since is None
+    assert line.sender.is_healthy
+    line.take(third)
+    assert line.link.submits == [(first.id, 1), (third.id, 1)]
+    await recorded(line)
+    assert await ids(world, "queue") == {second.id}
+
+
+async def test_submits_without_an_answer_are_counted_and_open_the_circuit(world: World, line: Line) -> None:
+    await world.send(UNANSWERED_MAX)
+    claimed = await world.claim(UNANSWERED_MAX)
+    line.take(*claimed)
+    for place, tag in list(line.link.open.items()):
+        assert line.sender.is_healthy
+        del line.link.open[place]
+        line.sender.unanswered(tag)
+    report = line.sender.report()
+    assert (report.silent, report.state) == (True, BindState.FAILING)
+    assert f"{UNANSWERED_MAX} submits in a row" in str(report.problem)
+    assert line.sender.room() == NO_ROOM
+    line.link.is_up = False
+    assert line.sender.report().problem is None
+    line.link.problem = "refused"
+    assert (line.sender.state, line.sender.report().problem) == (BindState.DOWN, "refused")
+    await recorded(line)
+    assert await world.incidents() == {"doubt": UNANSWERED_MAX}
+
+
+@pytest.mark.parametrize("has_answered", [True, False])
+async def test_a_line_that_falls_without_an_answer_counts_as_silence(
+    world: World, line: Line, *, has_answered: bool
+) -> None:
+    await world.send(UNANSWERED_MAX + 1)
+    first, *others = await world.claim(UNANSWERED_MAX + 1)
+    if has_answered:
+        line.take(first)
+        line.link.answer((first.id, 1))
+    line.take(*others)
+    tags = list(line.link.open.values())
+    line.link.open.clear()
+    line.sender.ended(tags, "cut")
+    assert line.sender._circuit.is_silent is not has_answered
+    await recorded(line)
+    rows = await world.rows("SELECT detail FROM incidents WHERE kind = 'doubt'")
+    assert [row["detail"] for row in rows] == ["the line fell: cut"] * UNANSWERED_MAX
+
+
+@pytest.mark.parametrize("trouble", [REFUSED, TEMPORARY])
+async def test_the_rest_of_a_message_in_trouble_goes_no_further(
+    world: World, line: Line, monkeypatch: pytest.MonkeyPatch, trouble: ResponseRule
+) -> None:
+    monkeypatch.setattr(senders, "UNRECORDED_MAX", 1)
+    claimed = await world.claim_one(LONG)
+    line.take(claimed)
+    assert line.link.submits == [(claimed.id, 1)]
+    line.link.answer((claimed.id, 1), trouble)
+    assert line.sender._held == [0, 0]
+    assert line.sender.claimed == {}
+    await recorded(line)
+    assert line.link.submits == [(claimed.id, 1)]
+    assert await world.status(claimed.id) == ("failed" if trouble is REFUSED else "queued")
+
+
+async def test_a_throttled_segment_of_a_refused_message_is_not_submitted_again(
+    world: World, line: Line
+) -> None:
+    claimed = await world.claim_one(LONG)
+    line.take(claimed)
+    line.link.answer((claimed.id, 1), REFUSED)
+    line.link.answer((claimed.id, 2), THROTTLED)
+    assert line.sender._held == [0, 0]
+    assert line.sender.claimed == {}
+    line.sender._throttle.paused_until = 0.0
+    line.sender._pump()
+    assert len(line.link.submits) == 2
+    await recorded(line)
+    assert (await world.ending(claimed.id))[0] == "failed"
+
+
+async def test_the_pace_is_told_and_room_is_what_the_rate_allows(world: World) -> None:
+    async with open_line(world) as line:
+        line.renew()
+        assert line.sender.report().pace is None
+        line.renew(tps=0.2)
+        assert line.sender.report().pace == 1
+        line.renew(tps=40)
+        assert line.sender.report().pace == 40
+        room = line.sender.room()
+        assert 0 < room.small < 64

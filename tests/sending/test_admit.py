@@ -110,10 +110,11 @@ async def test_what_a_person_sends_is_in_the_history_of_the_account(engine: Engi
     caller = await engine.open_account(balance="1")
     call = send_call(caller, ["+263771200001", "+263771200002"])
     assert isinstance(call.send, Send)
-    await admit(engine, structs.replace(call, send=structs.replace(call.send, by=Actor("Rudo"))), call)
+    by_person = structs.replace(call, send=structs.replace(call.send, by=Actor("Rudo")))
+    await admit(engine, by_person, send_call(caller))
     rows = await engine.rows("SELECT account_id, actor, detail FROM changes WHERE what = 'message sent'")
-    batches = await engine.rows("SELECT id FROM batches ORDER BY id")
-    detail = f"{write_id(BATCH, batches[0]['id'])}: 2 messages, 0.0800 USD"
+    (batch,) = await engine.rows("SELECT id FROM batches WHERE recipients = 2")
+    detail = f"{write_id(BATCH, batch['id'])}: 2 messages, 0.0800 USD"
     assert [tuple(row) for row in rows] == [(caller.id, "Rudo", detail)]
 
 

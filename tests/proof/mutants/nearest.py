@@ -179,6 +179,8 @@ class Nearest:
             found = set(self._functions.get((mutant.path, mutant.where), ()))
         if not found:
             found = {one for place in self._using(mutant) for one in self._functions.get(place, ())}
+            # Tests that only read a constant run no line of it.
+            found.update(one for one in self.seconds if _is_of_module(one, mutant.path))
         return self._choose(found, mutant.path, longer)
 
     def _choose(self, found: Iterable[str], path: str, longer: int) -> Sequence[str]:
@@ -199,11 +201,9 @@ class Nearest:
 
     def _order(self, place: int, test: str, path: str) -> int:
         """Return 0 for tests of the same module, 1 for quick ones of its subject, and more for others."""
-        subject, module = path.removeprefix("tumira/").split("/", 1) if path.count("/") > 1 else ("", path)
-        test_file = test.split("::", maxsplit=1)[0]
-        if test_file.endswith(f"/test_{Path(module).stem}.py"):
+        if _is_of_module(test, path):
             return 0
-        is_near = test_file.startswith(f"tests/{subject}/")
+        is_near = test.startswith(f"tests/{_subject(path)}/")
         if is_near and self.seconds[test] < QUICK_S:
             return 1
         return 2 + 2 * place + (not is_near)
@@ -221,6 +221,18 @@ class Nearest:
             for place in self._functions:
                 if place[0] == path and place[1].split(".")[0] in wanted:
                     yield place
+
+
+def _subject(path: str) -> str:
+    return path.split("/")[1] if path.count("/") > 1 else ""
+
+
+def _is_of_module(test: str, path: str) -> bool:
+    """Tell whether a test is in the file of a module, in the folder of its subject."""
+    test_file = test.split("::", maxsplit=1)[0]
+    return test_file.startswith(f"tests/{_subject(path)}") and test_file.endswith(
+        f"/test_{Path(path).stem}.py"
+    )
 
 
 @cache
