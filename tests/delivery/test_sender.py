@@ -413,8 +413,7 @@ async def test_a_carrier_that_is_tried_out_gets_one_message_until_it_answers(
     first, second, third = await world.claim(3)
     line.sender._circuit.half_open(clock())
     assert line.sender.room() == Room(1, 0, 1)
-    assert not line.sender.is_healthy
-    assert line.sender.state is BindState.FAILING
+    assert (line.sender.is_healthy, line.sender.report().state) == (False, BindState.FAILING)
     line.take(first)
     assert line.link.submits == [(first.id, 1)]
     # The place is taken until the answer; what comes meanwhile goes back.
@@ -423,8 +422,7 @@ async def test_a_carrier_that_is_tried_out_gets_one_message_until_it_answers(
     assert line.link.submits == [(first.id, 1)]
     assert list(line.sender.claimed) == [first.id]
     line.link.answer((first.id, 1))
-    assert line.sender.is_healthy
-    assert line.sender.state is BindState.BOUND
+    assert (line.sender.is_healthy, line.sender.report().state) == (True, BindState.BOUND)
     line.take(third)
     assert line.link.submits == [(first.id, 1), (third.id, 1)]
     await recorded(line)
@@ -433,10 +431,16 @@ async def test_a_carrier_that_is_tried_out_gets_one_message_until_it_answers(
 
 async def test_a_link_on_trial_is_tried_out_with_one_message(line: Line) -> None:
     line.sender.linked()
-    assert line.sender.is_healthy
+    assert (line.sender.is_healthy, line.sender.report().state) == (True, BindState.BOUND)
     line.link.is_on_trial = True
     line.sender.linked()
     assert line.sender.room() == Room(1, 0, 1)
+
+
+def let_pass(line: Line, seconds: float) -> None:
+    """Let time pass in which submits are outstanding and none is answered."""
+    assert line.sender._quiet_since is not None
+    line.sender._quiet_since -= seconds
 
 
 async def test_a_carrier_that_is_quiet_gets_nothing_more_until_it_answers(world: World, line: Line) -> None:
@@ -444,20 +448,19 @@ async def test_a_carrier_that_is_quiet_gets_nothing_more_until_it_answers(world:
     first, second, third = await world.claim(3)
     line.take(first)
     assert (line.sender.report().silent, line.sender.report().problem) == (False, None)
-    assert line.sender._quiet_since is not None
-    line.sender._quiet_since -= line.link.quiet_s
+    let_pass(line, line.link.quiet_s)
     report = line.sender.report()
     assert (report.silent, report.state) == (True, BindState.FAILING)
     assert "no submit was answered for 30 s" in str(report.problem)
     assert line.sender.room() == NO_ROOM
-    assert not line.sender.is_healthy
+    assert (line.sender.is_healthy, line.sender.report().state) == (False, BindState.FAILING)
     line.take(second)
     assert line.link.submits == [(first.id, 1)]
     assert list(line.sender.claimed) == [first.id]
     # An answer shows that it is not.
     line.link.answer((first.id, 1))
     assert line.sender._quiet_since is None
-    assert line.sender.is_healthy
+    assert (line.sender.is_healthy, line.sender.report().state) == (True, BindState.BOUND)
     line.take(third)
     assert line.link.submits == [(first.id, 1), (third.id, 1)]
     await recorded(line)
