@@ -1,9 +1,14 @@
 """URLs of one or several servers."""
 
+import asyncio
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
+
 import pytest
 
 from tumira.core.errors import OperatorError
-from tumira.postgres.connect import HOSTS_MAX, Host, read_address
+from tumira.postgres.connect import _ARRAYS, HOSTS_MAX, Host, reach, read_address
 
 
 @pytest.mark.parametrize(
@@ -71,3 +76,38 @@ def test_a_host_is_written_as_in_a_url() -> None:
         "[::1]:2",
         "/run",
     ]
+
+
+async def test_lists_of_every_kind_need_no_question_about_their_types(server_url: str) -> None:
+    wire = await reach(read_address(server_url), None)
+    asked: list[str] = []
+    wire.add_query_logger(lambda record: asked.append(record.query))
+    now = datetime.now(UTC)
+    try:
+        for kind, value in (
+            ("boolean", True),
+            ("bytea", b"\0"),
+            ("smallint", -1),
+            ("integer", 2**31 - 1),
+            ("bigint", 2**63 - 1),
+            ("double precision", 0.1),
+            ("date", now.date()),
+            ("timestamptz", now),
+            ("numeric", Decimal("0.0001")),
+            ("uuid", UUID(int=1)),
+        ):
+            query = f"SELECT $1::{kind}[]"
+            assert await wire.fetchval(query, [value, None]) == [value, None]
+            # Loggers are called a moment later.
+            await asyncio.sleep(0)
+            assert asked == [query]
+            asked.clear()
+        described = await wire.fetch(
+            "SELECT oid, typname, typelem, typdelim FROM pg_type WHERE oid = ANY($1::oid[])", list(_ARRAYS)
+        )
+        assert {row[0]: tuple(row)[1:] for row in described} == {
+            number: (name, element, b",") for number, (name, element) in _ARRAYS.items()
+        }
+        assert await wire.fetchval("SELECT ARRAY['1 day'::interval]") == [timedelta(days=1)]
+    finally:
+        await wire.close()
