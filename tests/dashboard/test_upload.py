@@ -4,7 +4,7 @@ import csv
 import html
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -16,7 +16,8 @@ import pytest
 
 from tests.support.identity.customers import Customer, link, open_session, words
 from tests.support.identity.people import alert, count, goes_to
-from tests.support.processes.service import Service
+from tests.support.postgres.databases import clone
+from tests.support.processes.service import Service, run_web
 from tests.support.uploads.workbooks import pack, text_rows, xlsx, xlsx_parts
 from tumira.accounts.passcode_limits import PasscodeLimits
 from tumira.audit_log import OPERATOR
@@ -73,6 +74,12 @@ class Uploader(Customer):
 def sign_in(service: Service) -> Uploader:
     caller = service.open_account("100")
     return Uploader(service, caller, open_session(service, caller))
+
+
+@pytest.fixture(scope="module")
+def service(server_url: str) -> Iterator[Service]:
+    with clone(server_url) as url, run_web(url, changes=["wait_for_checks"]) as running:
+        yield running
 
 
 @pytest.fixture

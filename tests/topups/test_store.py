@@ -460,6 +460,9 @@ async def test_a_notice_about_what_has_ended_is_followed_until_the_provider_says
 async def test_what_one_worker_claims_no_other_worker_waits_for_or_gets(
     database: Database, caller: Caller
 ) -> None:
+    async with database.connection() as connection:
+        # What earlier tests left comes later.
+        await connection.execute("UPDATE top_ups SET due_at = due_at + interval '1 hour'")
     first = await start(database, caller)
     async with database.transaction() as connection, database.transaction() as other:
         (claimed,) = await top_ups.claim_due(connection, {"paynow": 1}, 60)

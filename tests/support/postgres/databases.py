@@ -99,16 +99,24 @@ class Pool:
     def _tidy(self, name: str) -> None:
         renamed = _new_name()
         try:
-            execute(self._server_url, SQL_SEND_AWAY, name)
-            execute(self._server_url, f"ALTER DATABASE {name} RENAME TO {renamed}")
+            is_renewed = complete(self._renew(name, renamed))
         except asyncpg.PostgresError:
             # It does not exist any more, or somebody comes back again and again.
             drop(self._server_url, name)
             return
-        if complete(renew(sibling(self._server_url, renamed), self._pattern)):
+        if is_renewed:
             self._ready.put(renamed)
         else:
             drop(self._server_url, renamed)
+
+    async def _renew(self, name: str, renamed: str) -> bool:
+        connection = await asyncpg.connect(self._server_url)
+        try:
+            await connection.execute(SQL_SEND_AWAY, name)
+            await connection.execute(f"ALTER DATABASE {name} RENAME TO {renamed}")
+        finally:
+            await connection.close()
+        return await renew(sibling(self._server_url, renamed), self._pattern)
 
 
 _pools: Final[list[Pool]] = []

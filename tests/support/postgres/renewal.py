@@ -7,10 +7,13 @@ from typing import Final
 
 import asyncpg
 
+from tumira.postgres.connect import ServerConnection
+
 # Whatever a test may have created has a higher number than PostgreSQL's own.
 FIRST_OWN: Final = 16_384
 
-# All that describes a schema, row by row; a clone has the same rows as its template, numbers included.
+# All that describes a schema. A clone has the same rows as its template, written by the same transactions; so
+# their number and those of the transactions say whether one was written, which is sooner read than the rows.
 _BY_NUMBER: Final = (
     "pg_attrdef",
     "pg_cast",
@@ -27,7 +30,6 @@ _BY_NUMBER: Final = (
     "pg_publication",
     "pg_rewrite",
     "pg_statistic_ext",
-    "pg_trigger",
     "pg_type",
 )
 _BY_OWNER: Final = {
@@ -37,6 +39,8 @@ _BY_OWNER: Final = {
     "pg_inherits": "inhrelid",
     "pg_sequence": "seqrelid",
 }
+
+_WRITTEN: Final = "(count(*), sum(xmin::text::bigint))::text"
 
 # Of a relation not where its file lies, which changes when it is emptied. Its size as the planner knows it is
 # part of the shape, but for an index, where the planner asks the file; and so are the statistics: where
@@ -52,14 +56,13 @@ SELECT 'pg_class' AS kind, (oid, relname, relnamespace, reltype, relowner, relam
  WHERE oid >= {FIRST_OWN}
    AND relpersistence <> 't'
 """,
+        *(f"SELECT '{name}', {_WRITTEN} FROM {name} WHERE oid >= {FIRST_OWN}" for name in _BY_NUMBER),
         *(
-            f"SELECT '{name}', entry::text FROM {name} AS entry WHERE oid >= {FIRST_OWN}"
-            for name in _BY_NUMBER
-        ),
-        *(
-            f"SELECT '{name}', entry::text FROM {name} AS entry WHERE {owner} >= {FIRST_OWN}"
+            f"SELECT '{name}', {_WRITTEN} FROM {name} WHERE {owner} >= {FIRST_OWN}"
             for name, owner in _BY_OWNER.items()
         ),
+        # Written by the renewal, which switches triggers off and on.
+        f"SELECT 'pg_trigger', entry::text FROM pg_trigger AS entry WHERE oid >= {FIRST_OWN}",
         "SELECT 'pg_namespace', entry::text FROM pg_namespace AS entry WHERE nspname !~ '^pg_(toast_)?temp_'",
         """
 SELECT 'pg_stats', (schemaname, tablename, attname)::text
@@ -140,7 +143,7 @@ async def shape_of(connection: "asyncpg.Connection[asyncpg.Record]") -> str:
 
 async def renew(url: str, pattern: Pattern) -> bool:
     """Make a used database like a fresh one, and tell whether it is: not if its schema was changed."""
-    connection = await asyncpg.connect(url)
+    connection = await asyncpg.connect(url, connection_class=ServerConnection)
     try:
         async with connection.transaction():
             await _empty(connection, pattern)
