@@ -72,6 +72,7 @@ def test_another_site_writes_nothing(service: Service, open_page: Opener) -> Non
     expect(page.get_by_role("heading", level=1)).to_have_text("API keys")
 
 
+@pytest.mark.long
 def test_our_pages_are_shown_in_no_frame(service: Service, open_page: Opener) -> None:
     frame = f'<iframe src="{service.base}/dashboard/sign-in"></iframe>'
     with evil_site(f'<!doctype html><title>Frame</title><link rel="icon" href="data:,">{frame}') as evil:
@@ -122,6 +123,7 @@ def test_a_stolen_cookie_is_worth_nothing_after_sign_out(service: Service, open_
     expect(owner.get_by_role("heading", level=1)).to_have_text("Sign in")
 
 
+@pytest.mark.long
 def test_signing_in_leads_nowhere_else(service: Service, open_page: Opener) -> None:
     person = sign_up(service)
     page = open_page(service.base)

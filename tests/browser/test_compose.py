@@ -56,6 +56,7 @@ def write(page: Page, recipients: str, message: str) -> None:
     page.get_by_label("Message").fill(message)
 
 
+@pytest.mark.long
 def test_segments_encoding_room_and_prices_are_shown_while_typing(
     dashboard: Service, open_page: Opener
 ) -> None:

@@ -49,7 +49,7 @@ def come_in(page: Page, service: Service, operator: OperatorBrowser, path: str) 
     return page
 
 
-@ways("desk without scripts")
+@ways()
 def test_an_operator_signs_in_for_the_first_time_and_again(
     service: Service, open_page: Opener, way: Way
 ) -> None:

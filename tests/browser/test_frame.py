@@ -34,7 +34,7 @@ def visit(page: Page, service: Service, person: Person, path: str) -> Page:
     return page
 
 
-@ways("desk without scripts")
+@ways()
 def test_a_customer_without_balance_is_led_to_a_top_up_with_its_amount(
     service: Service, open_page: Opener, way: Way
 ) -> None:

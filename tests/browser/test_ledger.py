@@ -30,7 +30,7 @@ def owner(service: Service) -> Owner:
     return customer
 
 
-@ways("phone without scripts")
+@ways()
 def test_a_page_of_entries_is_short_and_a_credit_leads_to_its_receipt(
     service: Service, owner: Owner, open_page: Opener, way: Way
 ) -> None:

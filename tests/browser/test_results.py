@@ -51,7 +51,7 @@ def enter(node: Service, open_page: Opener, way: Way) -> Hand:
     return hand
 
 
-@ways("phone by mouse")
+@ways()
 def test_results_come_in_and_the_failed_ones_are_sent_again(
     node: Service, open_page: Opener, way: Way
 ) -> None:

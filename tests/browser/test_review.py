@@ -48,6 +48,7 @@ def admin(service: Service) -> OperatorBrowser:
     return new_operator(service)
 
 
+@pytest.mark.long
 @SCREENS
 def test_a_refused_text_is_appealed_allowed_and_sent_with_the_next_call_on_every_node(
     service: Service, admin: OperatorBrowser, open_page: Opener, viewport: Viewport, *, javascript: bool

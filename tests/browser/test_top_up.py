@@ -200,7 +200,7 @@ def test_a_card_is_paid_on_paynows_page_and_the_way_back_is_found(
     expect_credited(page, "US$10.00", "US$11.00")
 
 
-@ways("phone without scripts")
+@ways()
 def test_a_wallet_is_chosen_charged_and_its_receipt_read(
     world: World, caller: Caller, open_page: Opener, way: Way
 ) -> None:

@@ -184,7 +184,7 @@ def document() -> bytes:
     return ods(ods_rows(*rows))
 
 
-@ways("phone by mouse")
+@ways()
 def test_a_workbook_is_checked_after_its_sheet_was_chosen(
     service: Service, open_page: Opener, way: Way
 ) -> None:

@@ -282,6 +282,7 @@ async def test_a_worker_that_ends_in_the_middle_of_a_claim_leaves_nothing_in_dou
         assert await engine.audit() == []
 
 
+@pytest.mark.long
 async def test_a_receipt_that_matches_nothing_holds_up_no_other(database_url: str) -> None:
     misbehaviours = [ReceiptBeforeResponse(300)]
     async with run_smsc(misbehaviours=misbehaviours) as smsc, open_engine(database_url) as engine:
@@ -299,6 +300,7 @@ async def take_for_dead(engine: Engine) -> int:
         return await settle(connection, outcomes, worker=rows[0]["worker"]) if rows else 0
 
 
+@pytest.mark.long
 async def test_an_answer_ends_the_doubt_of_a_worker_that_was_taken_for_dead(database_url: str) -> None:
     async with run_smsc(misbehaviours=[ResponseDelay(500)]) as smsc, open_engine(database_url) as engine:
         await engine.add_carrier("main", smsc.port)

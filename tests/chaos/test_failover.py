@@ -133,6 +133,7 @@ async def test_a_commit_that_an_operator_stopped_waiting_for_is_no_202_and_bills
         assert await broken_promises(batchers.database) == []
 
 
+@pytest.mark.long
 async def test_no_transaction_of_the_pool_passes_for_safe_when_its_wait_was_cancelled(pair: Pair) -> None:
     database = Database(pair.url)
 

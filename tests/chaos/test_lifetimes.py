@@ -107,6 +107,7 @@ async def take_over_too_late(engine: Engine, *mistakes: str) -> tuple[Smsc, Call
         return smsc, caller
 
 
+@pytest.mark.long
 async def test_a_passcode_of_a_killed_worker_is_not_handed_over_too_late_by_another(engine: Engine) -> None:
     smsc, caller = await take_over_too_late(engine)
     # The first was taken before the worker died.
@@ -125,6 +126,7 @@ async def test_a_worker_that_knows_no_lifetime_is_found_out(engine: Engine) -> N
     assert sorted(text.to for text in smsc.texts) == sorted([NUMBER, NUMBER, WAITING, NOTICE])
 
 
+@pytest.mark.long
 async def test_a_retry_that_is_due_after_the_lifetime_is_not_made(engine: Engine) -> None:
     # Put back before the engine puts back what it changed itself.
     with patch.object(backoff, "_RETRY_WAITS_S", (4.0, 4.0, 4.0)):

@@ -199,6 +199,7 @@ async def test_the_operator_may_cover_one_time_codes_too(engine: Engine) -> None
     }
 
 
+@pytest.mark.long
 async def test_a_large_send_is_rejected_in_part_and_what_slips_by_is_stopped(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

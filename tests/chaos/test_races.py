@@ -217,6 +217,7 @@ async def race_for_passcodes(batchers: Batchers, url: str) -> tuple[int, int]:
     return sum(row["recipient"] == numbers[0] for row in sent), len(sent)
 
 
+@pytest.mark.long
 async def test_no_more_passcodes_pass_than_the_limits_over_all_gates(database_url: str) -> None:
     async with open_batchers(database_url, BATCHERS) as batchers:
         assert await race_for_passcodes(batchers, database_url) == (7, 20)
@@ -284,6 +285,7 @@ async def test_twin_that_compares_no_versions_locks_the_account_and_misses_its_l
     assert await lock_and_read_late(database_url, unchecked) == (1, 0)
 
 
+@pytest.mark.long
 async def test_the_audit_is_exact_under_traffic(database_url: str) -> None:
     callers = [await new_caller(database_url, balance="10000", rate=100_000) for _ in range(4)]
     numbers = [f"+2637712{number:05}" for number in range(60)]

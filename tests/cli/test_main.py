@@ -359,6 +359,7 @@ def test_a_process_alone_starts_and_stops_at_a_signal(database_url: str) -> None
     assert ([one.returncode for one in done], said) == ([0, 0], [[], [WARNING]])
 
 
+@pytest.mark.long
 def test_a_reader_that_has_seen_enough_is_not_told_of_a_broken_pipe(database_url: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -116,6 +116,7 @@ async def test_a_number_is_forgotten_everywhere_and_the_audit_is_clean(
     assert "number erased" in changes.lower()
 
 
+@pytest.mark.long
 async def test_numbers_are_erased_while_messages_to_them_are_sent(engine: Engine, cli: QuickCli) -> None:
     caller = await engine.open_account()
     mine = "+263771280003"

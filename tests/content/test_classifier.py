@@ -78,6 +78,7 @@ def test_reasons_stand_in_the_text_as_it_was_written(trick: str) -> None:
             assert [normalise(reason.words).text.split() for reason in classify(written).reasons] == plain
 
 
+@pytest.mark.long
 def test_reasons_of_every_refusal_stand_in_the_text_and_the_heaviest_come_first(
     classified: Classified,
 ) -> None:

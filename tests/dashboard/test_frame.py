@@ -48,6 +48,7 @@ def customer_with(service: Service, balance: str) -> Customer:
     return Customer(service, caller, open_session(service, caller))
 
 
+@pytest.mark.long
 def test_without_balance_every_page_leads_to_the_top_up_with_an_amount(service: Service) -> None:
     customer = customer_with(service, "0.0199")
     # The settings need a login, which this account has not.

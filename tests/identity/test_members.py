@@ -185,6 +185,7 @@ async def test_an_older_version_lets_in_only_the_owner_who_opened_the_account(da
         assert await connection.fetchval("SELECT account_id FROM sessions") is None
 
 
+@pytest.mark.long
 async def test_the_accounts_of_older_versions_get_their_owners(old_url: str) -> None:
     """The migration on a database with accounts, logins, codes and sessions."""
     steps = known()

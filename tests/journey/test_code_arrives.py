@@ -83,6 +83,7 @@ async def erase_codes(url: str) -> int:
         await database.close()
 
 
+@pytest.mark.long
 def test_the_code_reaches_the_phone_and_opens_the_account_and_nobody_pays(node: Node) -> None:
     browser = browser_at(node)
     assert goes_to(begin_sign_up(browser, ANNA)) == "/dashboard/verify"
@@ -125,6 +126,7 @@ def test_an_account_of_the_operators_gets_its_password_by_the_phone(node: Node) 
     assert goes_to(sign_in(browser_at(node), BEN)) == "/dashboard"
 
 
+@pytest.mark.long
 def test_a_code_is_erased_once_it_is_of_no_more_use(node: Node) -> None:
     url = database_url(node)
     mine = "SELECT body FROM batches WHERE account_id = $1"

@@ -110,6 +110,7 @@ async def test_no_transaction_is_kept_open_for_a_carrier_that_waits_in_reserve(e
         await engine.until(all_ended, "kept open", wait_s=3)
 
 
+@pytest.mark.long
 async def test_carriers_of_one_priority_share_and_submit_nothing_twice(engine: Engine) -> None:
     async with run_smsc() as one, run_smsc() as other:
         await engine.add_carrier("one", one.port, window=10)
@@ -125,6 +126,7 @@ async def test_carriers_of_one_priority_share_and_submit_nothing_twice(engine: E
         assert len(one.texts) + len(other.texts) == 300
 
 
+@pytest.mark.long
 async def test_a_carrier_that_is_added_or_removed_is_followed_without_a_restart(engine: Engine) -> None:
     async with run_smsc() as one, run_smsc() as other:
         engine.start_worker()

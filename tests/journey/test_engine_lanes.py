@@ -31,6 +31,7 @@ async def until_texts(engine: Engine, smsc: Smsc, count: int) -> None:
     await engine.until(there, f"no {count} texts")
 
 
+@pytest.mark.long
 async def test_a_passcode_overtakes_fifty_thousand_waiting_messages_of_its_own_account_and_another(
     engine: Engine,
 ) -> None:
@@ -100,6 +101,7 @@ async def listens(engine: Engine) -> bool:
     return bool(await engine.rows(LISTENING))
 
 
+@pytest.mark.long
 async def test_a_worker_that_nobody_wakes_finds_a_message_by_itself(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,7 @@ async def send_while(engine: Engine, caller: Caller, stop: asyncio.Event) -> int
     return sent
 
 
+@pytest.mark.long
 async def test_routes_that_come_and_go_under_traffic_strand_and_double_nothing(engine: Engine) -> None:
     async with run_smsc() as one, run_smsc() as other:
         await engine.add_carrier("one", one.port, ["ZW"])

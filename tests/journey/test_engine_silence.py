@@ -68,6 +68,7 @@ async def test_a_message_in_doubt_is_sent_again_through_another_carrier_although
         assert len(first.texts.to(other)) == 1
 
 
+@pytest.mark.long
 async def test_a_silent_carrier_is_shown_and_is_used_again_once_it_answers(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ async def test_errors_that_pass_are_waited_out_and_those_that_stay_are_paid_back
     assert details == {"RSYSERR (0x08)", "status 0x411"}
 
 
+@pytest.mark.long
 async def test_an_answer_that_blames_the_line_makes_us_bind_again(engine: Engine) -> None:
     async with run_smsc(misbehaviours=[Scripted(*[ANSWER] * 5, CommandStatus.RINVBNDSTS)]) as smsc:
         await send_through(engine, smsc, numbers(7), window=1)
@@ -113,6 +114,7 @@ async def test_what_a_broken_line_left_unanswered_is_sent_again_and_nothing_else
     assert all(row["detail"].startswith("the line fell: ") for row in doubts)
 
 
+@pytest.mark.long
 async def test_silence_puts_in_doubt_what_it_is_about_and_leaves_the_line(engine: Engine) -> None:
     silent, lost, late, proved, *_ = to = numbers(10)
     async with run_smsc(misbehaviours=[Scripted(SWALLOW, DROP, LATE, LOSE, late_s=1.7)]) as smsc:
@@ -165,6 +167,7 @@ class FallsOnce(Misbehaviour):
         return None
 
 
+@pytest.mark.long
 async def test_a_pair_is_bound_anew_when_both_lines_break_while_it_binds(engine: Engine) -> None:
     async with run_smsc(misbehaviours=[FallsOnce()]) as smsc:
         await send_through(engine, smsc, numbers(5), bind="pair")

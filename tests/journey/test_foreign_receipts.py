@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, Final
 
+import pytest
+
 from tests.support.delivery.engine import Engine, numbers
 from tests.support.delivery.peers.smsc import ForeignSmsc, digits, run_foreign_smsc
 
@@ -82,6 +84,7 @@ async def until_acknowledged(engine: Engine, smsc: ForeignSmsc, count: int) -> N
     await engine.until(all_acknowledged, "not all receipts are acknowledged")
 
 
+@pytest.mark.long
 async def test_an_id_is_found_in_any_spelling_by_a_worker_that_did_not_send_it(engine: Engine) -> None:
     pairs = list(product(SPELLINGS, SPELLINGS))
     recipients = numbers(len(pairs))

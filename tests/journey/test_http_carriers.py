@@ -91,6 +91,7 @@ async def hook(engine: Engine, web: Service) -> str:
     return f"{web.base}/hooks/carriers/{row['hook_token']}"
 
 
+@pytest.mark.long
 async def test_a_failure_that_anybody_could_report_is_confirmed_and_paid_back(
     engine: Engine, bulksms: BulkSmsServer, web: Service
 ) -> None:
@@ -158,6 +159,7 @@ def unrepeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "REPEATS_MAX", 0)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("unrepeated")
 async def test_a_resend_in_doubt_has_the_reference_of_the_first_try(
     engine: Engine, bulksms: BulkSmsServer
@@ -206,9 +208,8 @@ async def test_a_message_in_doubt_is_asked_for_and_sent_again_only_if_it_never_a
         assert any(call.method == "GET" and "filter" in call.query for call in provider.calls)
 
 
-@pytest.mark.parametrize(
-    "behaviour", [Misbehaviour.ANSWER_LOST, pytest.param(Misbehaviour.SLOW, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("behaviour", [Misbehaviour.ANSWER_LOST, Misbehaviour.SLOW])
 async def test_what_cannot_be_asked_is_held_and_settled_by_a_late_receipt(
     engine: Engine, web: Service, behaviour: Misbehaviour
 ) -> None:
@@ -228,6 +229,7 @@ async def test_what_cannot_be_asked_is_held_and_settled_by_a_late_receipt(
         assert len(provider.sent) == 1
 
 
+@pytest.mark.long
 async def test_a_receipt_that_comes_before_the_answer_counts(
     engine: Engine, bulksms: BulkSmsServer, web: Service
 ) -> None:
@@ -246,13 +248,9 @@ async def test_a_receipt_that_comes_before_the_answer_counts(
     assert len(await engine.rows("SELECT FROM parts")) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    "behaviour",
-    [
-        Misbehaviour.NO_CREDIT,
-        pytest.param(Misbehaviour.BAD_CREDENTIALS, marks=pytest.mark.long),
-        pytest.param(Misbehaviour.REDIRECT, marks=pytest.mark.long),
-    ],
+    "behaviour", [Misbehaviour.NO_CREDIT, Misbehaviour.BAD_CREDENTIALS, Misbehaviour.REDIRECT]
 )
 async def test_a_carrier_that_refuses_our_account_touches_no_message(
     engine: Engine, bulksms: BulkSmsServer, behaviour: Misbehaviour
@@ -343,6 +341,7 @@ async def test_a_carrier_that_cannot_be_reached_leaves_nothing_in_doubt(
     assert sorted(bulksms.texts.values()) == [1, 1, 1]
 
 
+@pytest.mark.long
 async def test_a_signed_failure_is_believed(engine: Engine, web: Service) -> None:
     with run_carrier(TwilioServer()) as provider:
         provider.outcome = "undelivered"

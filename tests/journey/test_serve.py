@@ -316,7 +316,8 @@ def test_what_is_killed_is_started_again_ctrl_c_stops_everything_and_nothing_is_
         assert has_batch(again, key, batch_id)
 
 
-@pytest.mark.parametrize("part", [pytest.param("postgres", marks=pytest.mark.long), "web"])
+@pytest.mark.long
+@pytest.mark.parametrize("part", ["postgres", "web"])
 def test_a_stop_while_it_starts_is_heard(home: Path, part: str) -> None:
     node = Node(home)
     node.start()

@@ -39,6 +39,7 @@ async def engine(database_url: str) -> AsyncIterator[Engine]:
         yield engine
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by", [WRONG, -WRONG], ids=["ahead", "behind"])
 async def test_a_worker_with_a_wrong_clock_delivers_what_waits(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, by: timedelta

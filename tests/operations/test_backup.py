@@ -191,6 +191,7 @@ def held(saved: Path, server_url: str) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.long
 async def test_what_waited_is_not_sent_again_and_not_paid_back(source: str, held: str) -> None:
     async with run_smsc() as smsc, open_engine(held) as engine:
         await engine.add_carrier("one", smsc.port)

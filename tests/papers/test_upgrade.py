@@ -3,6 +3,8 @@
 import time
 from decimal import Decimal
 
+import pytest
+
 from tests.support.papers import ISSUER
 from tests.support.postgres.databases import drop, execute
 from tumira.core.ids import AccountId, new_id
@@ -13,6 +15,7 @@ from tumira.postgres.migrate import known
 from tumira.postgres.pool import Database
 
 
+@pytest.mark.long
 async def test_old_credits_are_numbered_by_their_entries(server_url: str) -> None:
     drop(server_url, "tumira_before_papers")
     execute(server_url, "CREATE DATABASE tumira_before_papers TEMPLATE template0")

@@ -70,6 +70,7 @@ def test_a_server_that_is_still_stopping_is_waited_for_or_named_and_never_joined
             second.close()
 
 
+@pytest.mark.long
 async def test_a_backend_that_outlived_its_postmaster_is_ended_before_the_next_start(data_dir: Path) -> None:
     with owner_of(data_dir) as owner:
         owner.ask(SQL_NOTE)

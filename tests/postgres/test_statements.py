@@ -155,6 +155,7 @@ async def test_a_lookup_touches_one_week_by_its_index(old_and_large: Connection)
     assert not re.search(r'"Index Name": "\w*recipient', found)
 
 
+@pytest.mark.long
 async def test_a_group_of_calls_is_looked_up_by_primary_keys(connection: Connection) -> None:
     # As many rows as make a sequential scan expensive, in tables that nobody analysed.
     await connection.execute("""
@@ -370,6 +371,7 @@ async def busy(server_url: str, busy_weeks: str) -> AsyncIterator[Connection]:
         yield connection
 
 
+@pytest.mark.long
 async def test_what_a_worker_runs_looks_into_the_weeks_of_its_messages_by_their_indexes(
     busy: Connection,
 ) -> None:
@@ -542,6 +544,7 @@ NOT_DUE: Final = """
 """
 
 
+@pytest.mark.long
 async def test_what_is_not_due_is_not_looked_at(busy: Connection) -> None:
     await busy.execute(NOT_DUE)
     values: Values = {
@@ -729,6 +732,7 @@ async def analyse_weeks(connection: Connection) -> None:
             await connection.execute(f"VACUUM ANALYZE {row['week']}")
 
 
+@pytest.mark.long
 async def test_what_an_archive_is_asked_for_is_read_and_nothing_else(archived: Connection) -> None:
     # The last message is the only one to its number.
     last = await archived.fetchrow(
@@ -863,6 +867,7 @@ MOVED: Final = f"""
 """
 
 
+@pytest.mark.long
 async def test_the_ledger_reads_no_more_than_it_shows_or_adds_up(connection: Connection) -> None:
     await connection.execute(MOVED)
     for when in ("never analysed", "analysed"):
@@ -992,6 +997,7 @@ TOP_UP_PLANS: Final[dict[str, tuple[Statement, Values, int]]] = {
 }
 
 
+@pytest.mark.long
 async def test_one_top_up_among_many_is_found_the_short_way(connection: Connection) -> None:
     await connection.execute(MANY_TOP_UPS)
     for held in (PLANNED_ONCE, KEY_LOOKUPS):

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 import asyncpg
+import pytest
 import pytest_asyncio
 
 from tests.support.postgres.old_weeks import make_weeks
@@ -144,6 +145,7 @@ async def test_pages_leave_nothing_out_and_show_nothing_twice(world: World) -> N
             assert await world.search(count_max, **wanted) == sent[::-1], (wanted, count_max)
 
 
+@pytest.mark.long
 async def test_pages_go_back_through_all_weeks(world: World) -> None:
     await make_weeks(world.connection, WEEKS, ["batches", "messages"])
     now, sent = world.at, []

@@ -46,6 +46,7 @@ def console(admin: OperatorBrowser, path: str) -> str:
     return words(page.text)
 
 
+@pytest.mark.long
 def test_everybody_is_told_until_a_real_carrier_serves_every_country(
     service: Service, admin: OperatorBrowser, customer: Customer
 ) -> None:

@@ -52,6 +52,7 @@ async def test_a_reply_goes_to_the_gateway_that_is_bound() -> None:
         assert list(smsc.texts) == []
 
 
+@pytest.mark.long
 def test_a_program_replies_and_the_worker_stores_it(node: Node) -> None:
     def answer() -> int:
         return post(node, json={"from": NUMBER, "to": "Tumira", "text": LONG}).status_code

@@ -302,6 +302,7 @@ async def test_a_provider_that_answers_for_few_blocks_is_asked_for_few(world: Wo
     assert sum(wanted <= 10 for wanted in asked) >= 8
 
 
+@pytest.mark.long
 async def test_what_one_of_two_providers_does_not_tell_is_seen_and_neither_credited_nor_lost(
     world: World,
 ) -> None:
@@ -377,6 +378,7 @@ WRONG_LOGS: Final[Sequence[Mapping[str, object]]] = (
 )
 
 
+@pytest.mark.long
 async def test_a_wrong_log_is_not_taken_and_an_answer_that_is_none_is_no_answer(world: World) -> None:
     customer = await world.customer()
     world.chain.pay(customer.address, 5 * USDT)
@@ -404,6 +406,7 @@ async def test_a_wrong_log_is_not_taken_and_an_answer_that_is_none_is_no_answer(
     assert await world.states(customer) == [DepositState.SEEN]
 
 
+@pytest.mark.long
 async def test_a_block_that_providers_call_differently_is_waited_for(world: World) -> None:
     customer = await world.customer()
     world.chain.pay(customer.address, 5 * USDT)

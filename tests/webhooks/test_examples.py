@@ -143,6 +143,7 @@ def receiver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         yield running
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("secrets", "age_s"),
     [

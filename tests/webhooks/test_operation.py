@@ -78,6 +78,7 @@ def bodies(requests: Sequence[Request]) -> Sequence[Any]:
     return [json.loads(request.body) for request in requests]
 
 
+@pytest.mark.long
 async def test_what_happens_arrives_signed_and_the_operator_sees_and_replays_it(
     operator: Allowing, node: Node
 ) -> None:
