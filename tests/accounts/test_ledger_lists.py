@@ -362,3 +362,20 @@ async def test_an_account_without_movements_adds_up_to_nothing(database_url: str
     assert stands.since is None
     assert stands.adds_up
     assert await balances(database, poor.id, []) == {}
+
+
+async def test_an_entry_is_found_by_its_account_alone(database: Database, filled: AccountId) -> None:
+    rows = await running(database, filled)
+    chosen = [next(row for row in rows if row["message_id"]), rows[0], rows[-1]]
+    other = (await new_caller(database.url)).id
+    async with database.connection() as connection:
+        for row in chosen:
+            found = await ledger.find_entry(connection, filled, row["id"])
+            assert found is not None
+            assert (found.id, found.batch_id, found.message_id) == (
+                row["id"],
+                row["batch_id"],
+                row["message_id"],
+            )
+            assert await ledger.find_entry(connection, other, row["id"]) is None
+        assert await ledger.find_entry(connection, filled, -1) is None

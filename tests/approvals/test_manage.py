@@ -187,6 +187,7 @@ async def test_what_may_have_been_sent_is_neither_declined_nor_withdrawn(office:
     await manage.withdraw(database, office.asker, other)
     found = await office.get(other)
     assert (found.state, found.draft) == (ApprovalState.WITHDRAWN, None)
+    assert (await office.recorded())[-1] == ("Rudo", "send withdrawn")
     with pytest.raises(NotOpenError):
         await manage.withdraw(database, office.asker, UUID(int=1))
 
@@ -291,3 +292,47 @@ async def test_a_rule_is_set_by_an_owner_who_knows_the_password_if_two_people_ca
     needs = [await manage.needs_approval(database, owner, Decimal(cost)) for cost in ("1.99", "2", "2.0001")]
     assert needs == [False, False, True]
     assert await changes() == ["off", "above 2.0000 USD"]
+
+
+async def test_those_that_wait_come_first_and_the_drafts_to_a_number_are_found(office: Office) -> None:
+    engine = office.engine
+    first, second, third = [await office.ask(form) for form in ("one", "two", "three")]
+    await manage.decline(engine.database, office.decider, third, "no")
+    other = (await engine.open_account("1")).id
+    stranger = await person(engine, other, "Chipo")
+    foreign = await manage.ask(engine.database, stranger, token="one", count=2, cost=COST, draft=DRAFT)
+    await engine.rows("UPDATE approvals SET recipients = '0771 200-009' WHERE id = $1", second)
+    await engine.rows("UPDATE approvals SET asked_at = asked_at - interval '1 hour' WHERE id = $1", foreign)
+    async with engine.database.transaction() as connection:
+        listed = await store.list_approvals(connection, office.asker.account_id, 9)
+        assert [one.id for one in listed] == [second, first, third]
+        assert await store.count_waiting(connection, office.asker.account_id) == 2
+        assert await store.count_waiting(connection, other) == 1
+        to = await store.list_to(connection, "771200001", 9)
+        assert [one["account_id"] for one in to] == [other, office.asker.account_id, office.asker.account_id]
+        assert len(await store.list_to(connection, "771200001", 1)) == 1
+        assert len(await store.list_to(connection, "771200009", 9)) == 1
+        await store.erase_number(connection, "771200009", await connection.fetchval("SELECT now()"))
+        assert await store.list_to(connection, "771200009", 9) == []
+    # The same form of another account is another send, and one that expired there changes nothing here.
+    await engine.rows("UPDATE approvals SET asked_at = asked_at - interval '3 days' WHERE id = $1", first)
+    await manage.ask(engine.database, stranger, token="two", count=2, cost=COST, draft=DRAFT)
+    (row,) = await engine.rows("SELECT state FROM approvals WHERE id = $1", first)
+    assert row["state"] == "waiting"
+
+
+async def test_old_ones_are_deleted_the_oldest_first_and_those_in_use_later(office: Office) -> None:
+    every = [await office.ask(form) for form in ("one", "two", "three")]
+    for place, one in enumerate(every):
+        await office.engine.rows(
+            "UPDATE approvals SET asked_at = asked_at - make_interval(days => $2) WHERE id = $1",
+            one,
+            33 - place,
+        )
+    async with office.engine.database.transaction() as holder:
+        await holder.execute("SELECT FROM approvals WHERE id = $1 FOR UPDATE", every[0])
+        async with office.engine.database.transaction() as connection:
+            await connection.execute("SET LOCAL lock_timeout = '2s'")
+            assert await store.delete_old(connection, 1) == 1
+    rows = await office.engine.rows("SELECT id FROM approvals ORDER BY id")
+    assert [row["id"] for row in rows] == sorted([every[0], every[2]])

@@ -92,6 +92,9 @@ def test_of_two_messages_neither_gets_the_only_receipt() -> None:
     # Before the second was claimed, there was only the first.
     assert found(two, [kept(1, 4, "71")]) == {(1, 0, 1): 1}
     assert found(two, [kept(1, 4, "71"), kept(2, 6, "82", "UNDELIV")]) == {(1, 0, 1): 1, (2, 0, 1): 2}
+    # At the very moment of a claim it may be about either.
+    assert found(two, [kept(1, 5, "71")]) == {}
+    assert found([tried(FIRST, 5)], [kept(1, 5, "71")]) == {(1, 0, 1): 1}
 
 
 def test_two_messages_get_their_receipts_together_when_it_does_not_matter_which() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.delivery.engine import numbers
 from tests.support.delivery.settling import REFUND_ALL, Owner, Phone, World
+from tumira.delivery import follow_up
 from tumira.delivery.observer import Observer
 from tumira.delivery.outcomes import Taken
 from tumira.delivery.receipt_rules import Receipt, key
@@ -181,6 +182,15 @@ async def test_a_receipt_is_tried_ever_less_often(world: World) -> None:
         assert age_s + wait_s <= row["after_s"]
         # It waits for as long as it is old.
         assert wait_s == 600 or row["after_s"] < 2 * age_s + 60
+
+
+async def test_more_is_due_while_one_carrier_has_as_many_as_are_tried_at_once(world: World) -> None:
+    flooding = await other_carrier(world)
+    await flood(world, flooding, MANY)
+    await flood(world, world.carrier_id, 1)
+    async with world.engine.database.transaction() as connection:
+        turns = [await follow_up.retry_unmatched_receipts(connection) for _ in range(4)]
+    assert [turn.is_more_due for turn in turns] == [True, True, False, False]
 
 
 async def test_a_receipt_that_another_worker_tries_is_left_to_it(world: World) -> None:

@@ -24,6 +24,7 @@ from tumira.delivery.lanes import Room
 from tumira.delivery.recent import RecentSegments
 from tumira.delivery.settle import settle
 from tumira.delivery.store import binds, queue, receipts, settlement
+from tumira.delivery.store.binds import BindReport, BindState
 from tumira.delivery.store.queue import ClaimRequest
 from tumira.identity.code_rules import AttemptLimits
 from tumira.identity.store import attempts
@@ -258,6 +259,36 @@ async def test_messages_are_locked_by_id(world: World, *, skip_locked: bool) -> 
         return
     async with stopped_at(world, lock, row, first, settings=BY_PLACE):
         assert await is_free(world, row, second)
+
+
+async def test_batches_are_locked_by_id(world: World) -> None:
+    for _ in range(2):
+        await world.send()
+    first, second = [row["id"] for row in await world.rows("SELECT id FROM batches ORDER BY id")]
+    await write_again(world, "batches", first)
+    row = "SELECT FROM batches WHERE id = $1"
+    async with stopped_at(
+        world, lambda line: settlement.lock_batches(line, [second, first]), row, first, settings=BY_PLACE
+    ):
+        assert await is_free(world, row, second)
+
+
+@pytest.mark.parametrize("step", ["report", "release", "lease"])
+async def test_a_worker_writes_its_binds_in_the_order_of_their_numbers(world: World, step: str) -> None:
+    async with world.engine.database.connection() as connection:
+        for number in (2, 1):
+            await binds.lease(connection, world.carrier_id, "one", [number], LEASE_S)
+    places = [(world.carrier_id, number) for number in (2, 1)]
+    told = [BindReport(*place, "one", BindState.BOUND, None, 0, None) for place in places]
+    steps: dict[str, Step] = {
+        "report": lambda line: binds.report(line, told, LEASE_S),
+        "release": lambda line: binds.release(line, "one", places),
+        "lease": lambda line: binds.lease(line, world.carrier_id, "one", [2, 1], LEASE_S),
+    }
+    row = "SELECT FROM binds WHERE number = $1"
+    async with stopped_at(world, steps[step], row, 1, settings=BY_PLACE):
+        assert await is_free(world, row, 2)
+    assert len(await world.rows("SELECT FROM binds")) == (0 if step == "release" else 2)
 
 
 async def test_a_price_is_locked_after_the_tariff(world: World) -> None:

@@ -278,3 +278,12 @@ async def test_a_claim_says_who_opted_out_of_the_messages_of_its_account(world: 
     found = await claim(world, 9, places(9)) or ()
     assert {one.recipient for one in found if one.opted_out} == {out}
     assert len(found) == 3
+
+
+async def test_each_message_of_a_claim_comes_once_also_where_networks_are_called_alike(world: World) -> None:
+    """Numbers of both countries whose network is not known are in one that is called `other`."""
+    to = ["+263741200001", "+27851230001", "+263771200001", "+27821230001"]
+    await world.send(to=to)
+    claimed = await claim(world, 9, places(9), places(9, name="ZA")) or ()
+    assert sorted(one.recipient for one in claimed) == sorted(to)
+    assert {one.country for one in claimed if one.network == "other"} == {"ZW", "ZA"}

@@ -173,3 +173,21 @@ async def test_so_many_are_asked_about_at_a_time_the_longest_due_first(world: Wo
     for place, one in enumerate(await world.claim(3)):
         await register(world, one, f"r{place}", poll_s=-place)
     assert [one.reference for one in await claim_due(world, count=count)] == ["r2", "r1"][:count]
+
+
+async def test_old_references_are_forgotten_the_oldest_first_and_those_in_use_later(world: World) -> None:
+    await world.send(4)
+    claimed = sorted(await world.claim(4), key=lambda one: one.id)
+    for place, one in enumerate(claimed):
+        await register(world, one, f"r{place}")
+    before = claimed[3].id
+    async with world.engine.database.transaction() as holder:
+        await holder.execute("SELECT FROM submission_references WHERE reference = 'r0' FOR UPDATE")
+        async with world.engine.database.transaction() as connection:
+            await connection.execute("SET LOCAL lock_timeout = '2s'")
+            assert await references.delete_old(connection, before, 1) == 1
+    rows = await world.rows("SELECT reference FROM submission_references ORDER BY reference")
+    assert [row["reference"] for row in rows] == ["r0", "r2", "r3"]
+    async with world.engine.database.transaction() as connection:
+        assert await references.delete_old(connection, before, 9) == 2
+        assert await references.delete_old(connection, before, 9) == 0

@@ -109,3 +109,19 @@ async def test_a_carrier_that_was_removed_or_changed_is_left(world: World) -> No
         await world.rows("UPDATE carriers SET removed_at = clock_timestamp()")
         await beat()
         assert await beat() == []
+
+
+async def test_leases_are_renewed_while_a_worker_that_leaves_waits_for_answers(world: World) -> None:
+    supervisor = Supervisor(world.engine.database, WORKER)
+    await supervisor._beat()
+    (held,) = supervisor._held.values()
+    # Answers that take a few beats.
+    held.leaving = asyncio.create_task(asyncio.sleep(3 * supervisors.BEAT_S))
+    await world.rows("UPDATE binds SET leased_until = clock_timestamp() + interval '1 second'")
+    await supervisor._stop()
+    (row,) = await world.rows(
+        "SELECT leased_until - clock_timestamp() > make_interval(secs => $1) AS is_renewed FROM binds",
+        LEASE_S / 2,
+    )
+    assert row["is_renewed"]
+    await held.dispatcher.close()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -30,6 +31,9 @@ from tests.support.schedules.sends import (
 )
 from tests.support.uploads.files import check_file
 from tumira.accounts import holds
+from tumira.audit_log import OPERATOR
+from tumira.content.review import add_template, remove_template
+from tumira.content.templates import TemplateVerdict
 from tumira.core.errors import (
     AccountSuspended,
     FieldError,
@@ -47,8 +51,10 @@ from tumira.sending import compose
 from tumira.sending.compose import Draft
 from tumira.uploads import store as uploads
 from tumira.uploads.check_rows import Wanted
+from tumira.uploads.send import NoLongerAllowed
 
 PRICE = Decimal("0.04")
+OFFER = "Get 20% off your next order with the code SAVE20!"
 
 
 async def change(
@@ -239,6 +245,25 @@ async def test_a_file_replaces_a_scheduled_file_and_the_hold_follows(engine: Eng
     assert [row["body"] for row in bodies] == ["Dear Tariro, parcel 2 is at our counter."]
     assert await balance_of(database, caller.id) == Decimal("0.40") - 2 * PRICE
     assert await engine.audit() == []
+
+
+async def test_a_file_whose_texts_are_no_longer_allowed_is_not_scheduled(engine: Engine) -> None:
+    caller, database = await engine.open_account("1"), engine.database
+    allowed = await add_template(
+        database, OFFER, None, TemplateVerdict.ALLOW, note="for tests", actor=OPERATOR
+    )
+    data = "\n".join(["to,text", f"{numbers(1)[0]},Your parcel is here.", f"{numbers(2)[1]},{OFFER}"])
+    upload_id = await check_file(
+        database, caller.id, Wanted("people.csv", data.encode(), "{text}", None, None)
+    )
+    assert isinstance(upload_id, UUID), upload_id
+    await remove_template(database, allowed.id, OPERATOR)
+    refused = await manage.schedule_file(
+        database, caller.id, UploadId(upload_id), 2 * PRICE, in_minutes(), ACTOR
+    )
+    assert refused == NoLongerAllowed(1)
+    assert await engine.rows("SELECT FROM schedules") == []
+    assert await balance_of(database, caller.id) == 1
 
 
 async def test_a_message_becomes_a_file_and_a_cancelled_file_can_be_sent(engine: Engine) -> None:

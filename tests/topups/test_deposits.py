@@ -348,3 +348,25 @@ async def test_an_address_is_assigned_once_and_recorded_with_who_did_it(database
     assert (await start_usdt(database, PAYMENTS, account_id)).address == address
     with pytest.raises(OperatorError, match="no such account"):
         await assign_deposit_address(database, PAYMENTS, AccountId(uuid4()), Actor("Rudo"))
+
+
+async def test_a_deposit_is_marked_only_as_it_stands_in_its_own_block(database: Database) -> None:
+    account_id, address = await started(database)
+    made = deposit_to(address.address, USDT)
+    await record(database, made, final=False)
+    others = [
+        replace(made, block_hash=f"0x{1:064x}"),
+        replace(made, log_index=1),
+        replace(made, tx_hash=f"0x{1:064x}"),
+    ]
+    async with database.transaction() as connection:
+        for mark in (deposits.mark_final, deposits.mark_orphaned):
+            assert await mark(connection, CHAIN, others) == 0
+            assert await mark(connection, CHAIN + 1, [made]) == 0
+        # Only what is final is credited.
+        assert await deposits.mark_credited(connection, CHAIN, [made], TopUpId(uuid4())) == 0
+        assert await deposits.mark_final(connection, CHAIN, [made]) == 1
+        assert await deposits.mark_final(connection, CHAIN, [made]) == 0
+        assert await deposits.mark_orphaned(connection, CHAIN, [made]) == 1
+        assert await deposits.mark_orphaned(connection, CHAIN, [made]) == 0
+    assert await states(database, account_id) == [DepositState.ORPHANED]

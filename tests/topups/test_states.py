@@ -1,17 +1,27 @@
 """The moves of a top-up, its value in dollars, and its polls."""
 
+from dataclasses import fields
 from decimal import Decimal
+from typing import Any
+from uuid import uuid4
 
 from hypothesis import given
 from hypothesis import strategies as some
 
+from tumira.core.ids import AccountId, TopUpId
 from tumira.topups.states import (
     OPEN_FOR,
+    Currency,
+    Method,
+    Paid,
+    PaymentInDoubt,
+    TopUp,
     TopUpState,
     may_resolve,
     poll_delay_s,
     to_usd,
 )
+from tumira.topups.store import NewTopUp, TopUpUpdate
 
 
 def test_the_operator_decides_doubts_and_late_payments_alone() -> None:
@@ -41,3 +51,25 @@ def test_a_top_up_is_looked_at_ever_more_rarely_for_as_long_as_it_is_open() -> N
     assert sum(waits) > OPEN_FOR.total_seconds()
     # Every step of the table is taken once, and then the last one for ever.
     assert waits[12:17] == [120, 300, 900, 900, 900]
+
+
+def test_nothing_that_is_sealed_is_shown_by_accident() -> None:
+    secret = b"sealed secret"
+    values: dict[str, Any] = {one.name: None for one in fields(TopUp)}
+    started = NewTopUp(
+        TopUpId(uuid4()),
+        AccountId(uuid4()),
+        Method.VOUCHER,
+        "ott",
+        Currency.ZAR,
+        sealed_pin=secret,
+        pin_hash=secret,
+    )
+    for one in (
+        TopUp(**values | {"sealed_pin": secret, "sealed_change": secret}),
+        started,
+        TopUpUpdate(TopUpState.DOUBT, sealed_change=secret),
+        Paid("ref", Decimal(5), secret),
+        PaymentInDoubt("no answer", sealed_change=secret),
+    ):
+        assert "secret" not in repr(one)

@@ -34,6 +34,8 @@ _LEAVES: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _SHOWN: Final = re.compile(
     r"(await )?(_log|metrics|log_failure|self\._counts|self\._observer|observer|_tell_owners)\b"
 )
+# A pause chooses when something is done, not what.
+_PAUSE: Final = re.compile(r"await asyncio\.sleep\b")
 # They come first everywhere, and anything else in their place fails at once.
 _EVERYWHERE: Final = frozenset({"connection", "database"})
 _NOT_SWAPPED: Final = frozenset({"isinstance", "cast", "getattr", "setattr", "range", "partial"})
@@ -88,7 +90,8 @@ class _Finder(ast.NodeVisitor):
         """Leave asserts alone: they state what cannot be otherwise."""
 
     def visit_Expr(self, node: ast.Expr) -> None:
-        if isinstance(node.value, ast.Constant) or _SHOWN.match(self._text(node)):
+        text = self._text(node)
+        if isinstance(node.value, ast.Constant) or _SHOWN.match(text) or _PAUSE.match(text):
             return
         self._remove(node)
         self.generic_visit(node)

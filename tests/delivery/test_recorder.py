@@ -1,0 +1,123 @@
+"""A recorder says when it cannot keep up or has failed, and is waited for no longer than that."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from tests.support.delivery.settling import REFUND_ALL, WORKER, Owner, World
+from tumira.delivery import recorder as recorders
+from tumira.delivery.observer import Observer
+from tumira.delivery.recorder import BEHIND_S, GROUP_MAX, Recorder
+
+DRAIN_S: Final = 20.0
+
+
+@pytest_asyncio.fixture
+async def recorder(world: World) -> AsyncIterator[Recorder]:
+    database = world.engine.database
+    recorder = Recorder(database, world.carrier_id, WORKER, Observer(database))
+    recorder.refunded = REFUND_ALL
+    yield recorder
+    await recorder.close()
+
+
+class Counting(Owner):
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+    def recorded(self, count: int) -> None:
+        self.counts.append(count)
+
+
+async def test_a_recorder_that_has_failed_is_found_out(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder.check()
+
+    async def fail(_self: Recorder) -> None:
+        raise ValueError("a mistake")
+
+    monkeypatch.setattr(Recorder, "_run", fail)
+    recorder._task.cancel()
+    await asyncio.gather(recorder._task, return_exceptions=True)
+    # It was stopped, which is no failure.
+    recorder.check()
+    recorder._task = asyncio.create_task(recorder._run())
+    await asyncio.wait({recorder._task})
+    with pytest.raises(ValueError, match="a mistake"):
+        recorder.check()
+
+
+async def test_a_recorder_is_behind_with_too_many_or_with_none_written_for_a_while(
+    world: World, recorder: Recorder
+) -> None:
+    recorder._task.cancel()
+    claimed = await world.claim_one()
+    seen: list[bool] = [recorder.is_behind]
+    recorder._written_at -= BEHIND_S + 1
+    seen.append(recorder.is_behind)
+    recorder.put(world.taken(claimed), claimed.recipient, Owner())
+    seen.append(recorder.is_behind)
+    recorder._written_at += BEHIND_S
+    seen.append(recorder.is_behind)
+    # It is not while nothing is to be written, however long that was.
+    assert seen == [False, False, True, False]
+    for _ in range(4 * GROUP_MAX - 1):
+        recorder.put(world.taken(claimed), claimed.recipient, Owner())
+    seen = [recorder.is_behind]
+    recorder.put(world.taken(claimed), claimed.recipient, Owner())
+    assert [*seen, recorder.is_behind] == [False, True]
+
+
+async def test_it_is_waited_for_until_all_that_was_given_is_written_or_the_time_is_up(
+    world: World, recorder: Recorder
+) -> None:
+    await recorder.drain(0.0)
+    await world.send(3)
+    claimed, owner = await world.claim(3), Counting()
+    async with world.engine.database.transaction() as holder:
+        await holder.execute("SELECT FROM messages FOR UPDATE")
+        for one in claimed:
+            recorder.put(world.taken(one), one.recipient, owner)
+        await recorder.drain(0.05)
+        assert recorder._awaited == []
+        assert owner.counts == []
+        assert (recorder._given, recorder._done) == (3, 0)
+    await recorder.drain(DRAIN_S)
+    assert sum(owner.counts) == 3
+    assert (recorder._given, recorder._done) == (3, 3)
+    assert await world.engine.statuses() == {"sent": 3}
+    assert recorder._idle.is_set()
+
+
+async def test_a_recorder_does_not_breathe_while_a_sender_waits(
+    world: World, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorders, "BREATH_S", 60.0)
+    claimed = await world.claim_one()
+    recorder.put(world.taken(claimed), claimed.recipient, Owner())
+    await recorder.drain(0.2)
+    assert await world.status(claimed.id) == "sending"
+    recorder.hurry()
+    await recorder.drain(DRAIN_S)
+    assert await world.status(claimed.id) == "sent"
+
+
+async def test_an_outcome_that_cannot_be_recorded_harms_no_other(world: World, recorder: Recorder) -> None:
+    await world.send(3)
+    claimed, owner = await world.claim(3), Counting()
+    outcomes = [world.taken(one) for one in claimed]
+    # A segment that the table does not take.
+    outcomes[1].part.carrier_ref = "a\0b"
+    for one, outcome in zip(claimed, outcomes, strict=True):
+        recorder.put(outcome, one.recipient, owner)
+    await recorder.drain(DRAIN_S)
+    assert sum(owner.counts) == 3
+    assert await world.engine.statuses() == {"sent": 2, "sending": 1}
+    assert await world.status(claimed[1].id) == "sending"
+    # Its receipt would settle a message without it, so it is not remembered.
+    assert recorder._recent.find(world.receipt(claimed[1])) is None
+    assert recorder._recent.find(world.receipt(claimed[0])) is not None
