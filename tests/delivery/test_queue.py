@@ -281,7 +281,7 @@ async def test_a_claim_says_who_opted_out_of_the_messages_of_its_account(world: 
 
 
 async def test_each_message_of_a_claim_comes_once_also_where_networks_are_called_alike(world: World) -> None:
-    """Numbers of both countries whose network is not known are in one that is called `other`."""
+    """The network of numbers that no network is known for is called `other` in both countries."""
     to = ["+263741200001", "+27851230001", "+263771200001", "+27821230001"]
     await world.send(to=to)
     claimed = await claim(world, 9, places(9), places(9, name="ZA")) or ()
