@@ -23,7 +23,7 @@ from tumira.delivery import follow_up
 from tumira.delivery.lanes import Room
 from tumira.delivery.recent import RecentSegments
 from tumira.delivery.settle import settle
-from tumira.delivery.store import binds, queue, receipts, settlement
+from tumira.delivery.store import binds, queue, receipts, settlement, waiting
 from tumira.delivery.store.binds import BindReport, BindState
 from tumira.delivery.store.queue import ClaimRequest
 from tumira.identity.code_rules import AttemptLimits
@@ -259,6 +259,25 @@ async def test_messages_are_locked_by_id(world: World, *, skip_locked: bool) -> 
         return
     async with stopped_at(world, lock, row, first, settings=BY_PLACE):
         assert await is_free(world, row, second)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_message_that_leaves_the_queue_waits_for_nobody_who_claims_it(
+    world: World, *, is_known: bool
+) -> None:
+    await world.send(2)
+    rows = await world.rows("SELECT message_id, country, lane, turn FROM queue ORDER BY turn, message_id")
+    found = {row["message_id"]: (row["country"], row["lane"], row["turn"]) for row in rows}
+    first, _ = found
+    async with world.engine.database.transaction() as claiming:
+        await claiming.execute("SELECT FROM queue WHERE message_id = $1 FOR UPDATE", first)
+        async with world.engine.database.transaction() as connection:
+            await connection.execute("SET LOCAL lock_timeout = '2s'")
+            countries = dict.fromkeys(found, "ZW")
+            await waiting.delete_waiting(connection, countries, found if is_known else {})
+            left = await connection.fetch("SELECT message_id FROM queue")
+            assert [row["message_id"] for row in left] == [first]
+            await connection.execute("ROLLBACK; BEGIN")
 
 
 async def test_batches_are_locked_by_id(world: World) -> None:

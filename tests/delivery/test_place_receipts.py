@@ -158,6 +158,31 @@ async def test_a_receipt_of_the_moment_of_acceptance_finds_its_message(world: Wo
     assert await candidates(world, receipt_id) == [[]]
 
 
+async def test_few_candidates_are_shown_those_that_wait_and_fit_best_first(world: World) -> None:
+    to = "263771200001"
+    made = [await sent(world, f"{letter}-long-id-") for letter in "abcd"]
+    receipt_id = await keep(world, "c-long-id-1", to)
+    (found,) = await candidates(world, receipt_id)
+    # The id decides, then how near in time they were submitted.
+    assert [one.segment.message_id for one in found] == [made[2].id, made[3].id, made[1].id]
+    assert [one.is_alike for one in found] == [True, False, False]
+    # One of another carrier would have had to come from there.
+    await world.engine.add_carrier("two", 2776)
+    ((two,),) = await world.rows("SELECT id FROM carriers WHERE name = 'two'")
+    await world.rows("UPDATE parts SET carrier_id = $1 WHERE message_id = $2", two, made[3].id)
+    (found,) = await candidates(world, await keep(world, None, to))
+    conditions = {one.segment.message_id: list(one.conditions) for one in found}
+    assert conditions.keys() == {one.id for one in made[:3]}
+    assert set(map(tuple, conditions.values())) == {("the ID were ignored",)}
+    await world.settle(*(world.reported(one) for one in made[:3]))
+    (found,) = await candidates(world, await keep(world, None, to))
+    assert [(one.segment.message_id, list(one.conditions)) for one in found] == [
+        (made[3].id, ["the ID were ignored", "it had come from two"])
+    ]
+    await world.rows("UPDATE parts SET carrier_id = $1", world.carrier_id)
+    await world.rows("UPDATE margin_days SET carrier_id = $1", world.carrier_id)
+
+
 def test_a_number_is_masked_but_for_its_end() -> None:
     assert mask("263771200001").endswith("001")
     assert "2637712" not in mask("263771200001")

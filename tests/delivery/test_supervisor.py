@@ -39,6 +39,7 @@ async def test_a_lease_is_believed_for_half_of_its_length_from_before_it_was_ask
 async def test_a_sender_with_room_wakes_its_own_dispatcher(world: World) -> None:
     async with supervising(world) as supervisor:
         await supervisor._beat()
+        assert [row["id"] for row in await world.rows("SELECT id FROM workers")] == [WORKER]
         ((place, held),) = supervisor._held.items()
         asked: list[str] = []
         held.dispatcher.room = lambda: asked.append(held.sender.name)  # type: ignore[method-assign]
@@ -46,6 +47,9 @@ async def test_a_sender_with_room_wakes_its_own_dispatcher(world: World) -> None
         # One that was dropped may still say so.
         supervisor._room((place[0], place[1] + 1))
         assert asked == [held.sender.name]
+    # A worker that has left is not looked for, and neither are its binds.
+    assert await world.rows("SELECT FROM workers") == []
+    assert await world.rows("SELECT FROM binds") == []
 
 
 async def test_a_bind_whose_lease_another_worker_has_is_dropped_at_once(world: World) -> None:

@@ -16,6 +16,7 @@ from tumira.pricing.destinations import (
     Rejected,
     Sorted,
     Tariff,
+    is_mobile,
     sort_recipients,
 )
 
@@ -207,3 +208,27 @@ def test_every_distinct_number_has_exactly_one_outcome(numbers: Sequence[str]) -
         (number, expected_code(number)) for number in distinct if expected_code(number)
     ]
     assert all(rejected.to in numbers for rejected in outcome.rejected)
+
+
+def test_a_number_that_a_text_may_not_go_to_is_rejected_with_its_reason() -> None:
+    barred = {"+263771200001": RecipientCode.RECIPIENT_LIMIT, "+15550001234": RecipientCode.RECIPIENT_LIMIT}
+    found = sort_recipients(TARIFF, "sms", [" +263771200001", "+27821230001", "+15550001234"], barred)
+    assert [one.number for one in found.accepted] == ["+27821230001"]
+    # As it was written, and one that cannot be sent to anyway for that reason.
+    assert found.rejected == [
+        Rejected(" +263771200001", RecipientCode.RECIPIENT_LIMIT),
+        Rejected("+15550001234", UNSUPPORTED),
+    ]
+
+
+def test_lengths_are_those_of_whole_numbers() -> None:
+    assert TARIFF.lengths == {13, 12}
+    assert Tariff(1, (Destination("ZM", "260", "Zambia", (9, 7)),), ()).lengths == {13, 11}
+
+
+def test_landlines_are_told_from_mobile_numbers_where_their_ranges_are_known() -> None:
+    assert is_mobile("+263771200001", "263")
+    assert not is_mobile("+263242700000", "263")
+    assert is_mobile("+27821230001", "27")
+    assert not is_mobile("+27115550001", "27")
+    assert is_mobile("+260955000000", "260")

@@ -296,6 +296,36 @@ async def test_a_file_pays_each_chunk_from_its_hold(engine: Engine, monkeypatch:
     assert upload["state"] == "sent"
 
 
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("UPDATE uploads SET state = 'checked'", "The file is not there any more."),
+        ("UPDATE accounts SET suspended_at = now()", "suspended"),
+        ("UPDATE accounts SET call_limit = 0.07", "more than your limit per send"),
+        ("UPDATE accounts SET approval_above = 0.07", "Nobody approved it in time."),
+    ],
+)
+async def test_a_file_that_cannot_begin_any_more_says_why_and_releases_its_money(
+    engine: Engine, change: str, problem: str
+) -> None:
+    caller, database = await engine.open_account("1"), engine.database
+    schedule_id = await scheduled_file(engine, caller.id)
+    await engine.rows(change)
+    await make_due(database, schedule_id)
+    assert await start_due(database) == 1
+    ended = await get(database, caller.id, schedule_id)
+    assert ended.state is ScheduleState.NOT_SENT
+    assert problem in str(ended.problem)
+    assert (ended.held, await balance_of(database, caller.id)) == (NOTHING, Decimal(1))
+    assert await sent_to(engine) == Counter()
+
+
+async def scheduled_file(engine: Engine, account_id: AccountId) -> ScheduleId:
+    _, made = await check_and_schedule(engine.database, account_id, [f"{one},Rudo" for one in numbers(2)])
+    assert isinstance(made, Scheduled), made
+    return made.id
+
+
 async def test_a_file_that_stops_half_way_releases_the_rest(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
