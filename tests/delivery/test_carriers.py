@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from msgspec import structs
 
+from tests.support.postgres.databases import sibling
 from tumira.core.errors import OperatorError
 from tumira.delivery import carrier_url, manage_carriers
 from tumira.delivery.manage_carriers import CarrierHealth
@@ -338,3 +339,24 @@ async def test_a_carrier_that_is_not_there_cannot_be_removed(database: Database)
     await manage_carriers.remove_carrier(database, "main")
     with pytest.raises(OperatorError, match="already been removed"):
         await manage_carriers.remove_carrier(database, "main")
+
+
+async def test_only_the_sessions_of_a_dead_worker_in_this_database_are_ended(
+    database_url: str, connection: Connection
+) -> None:
+    async def open_session(worker: str, url: str = database_url) -> asyncpg.Connection:
+        return await asyncpg.connect(url, server_settings={"application_name": f"tumira {worker}"})
+
+    for worker in ("dead", "alive"):
+        await binds.heartbeat(connection, worker, LEASE_S)
+    await connection.execute("UPDATE workers SET seen_at = 'epoch' WHERE id = 'dead'")
+    dead, alive = await open_session("dead"), await open_session("alive")
+    elsewhere = await open_session("dead", sibling(database_url, "postgres"))
+    try:
+        assert await binds.end_sessions_of_dead_workers(connection, LEASE_S) == 1
+        assert await alive.fetchval("SELECT 1") == await elsewhere.fetchval("SELECT 1") == 1
+        with pytest.raises((asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.PostgresError)):
+            await dead.fetchval("SELECT 1")
+    finally:
+        for session in (dead, alive, elsewhere):
+            await session.close(timeout=5)

@@ -287,3 +287,28 @@ async def test_each_message_of_a_claim_comes_once_also_where_networks_are_called
     claimed = await claim(world, 9, places(9), places(9, name="ZA")) or ()
     assert sorted(one.recipient for one in claimed) == sorted(to)
     assert {one.country for one in claimed if one.network == "other"} == {"ZW", "ZA"}
+
+
+async def test_what_lane_0_takes_is_not_there_for_lane_1(world: World) -> None:
+    await world.send(40)
+    await world.send(8)
+
+    async def lanes(total: Room, *wanted: ClaimRequest) -> tuple[int, int]:
+        async with world.engine.database.transaction() as connection:
+            claimed = await queue.claim(
+                connection, wanted, total, worker="one", bind="one/1", carrier_id=world.carrier_id
+            )
+            await connection.execute("ROLLBACK; BEGIN")
+        found = [one.lane for one in claimed or ()]
+        return found.count(SMALL), found.count(BULK)
+
+    many = places(99, 99, 99)
+    # Of the whole claim: what is left of the total, or the least that lane 1 gets.
+    assert await lanes(Room(99, 0, 12), many) == (8, 4)
+    assert await lanes(Room(99, 0, 8), many) == (8, 0)
+    assert await lanes(Room(99, 5, 8), many) == (8, 5)
+    assert await lanes(Room(3, 5, 4), many) == (3, 5)
+    # Of one queue: the same.
+    assert await lanes(Room(99, 99, 99), places(99, 0, 12)) == (8, 4)
+    assert await lanes(Room(99, 99, 99), places(99, 6, 9)) == (8, 6)
+    assert await lanes(Room(99, 99, 99), places(2, 0, 9)) == (2, 7)

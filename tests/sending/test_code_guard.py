@@ -14,6 +14,7 @@ from tumira.accounts.passcode_limits import (
     PasscodeLimits,
     default_range_max,
 )
+from tumira.core.errors import RecipientCode
 from tumira.core.ids import AccountId, new_id
 from tumira.pricing.quote import ValidRequest
 from tumira.sending.code_guard import (
@@ -92,6 +93,7 @@ def test_numbers_of_one_send_count_together() -> None:
     numbers = [number(place) for place in range(8)]
     decision = decide(ACCOUNT, LIMITS, numbers, {}, START)
     assert list(decision.stopped) == numbers[6:]
+    assert decision.barred == dict.fromkeys(numbers[6:], RecipientCode.RECIPIENT_LIMIT)
     assert decision.ranges[ACCOUNT, range_of(numbers[0])].stopped_until_us == START + STOP_S * SECOND
 
 
@@ -184,9 +186,9 @@ def seconds_of(guard: Guard) -> list[int]:
 
 def test_a_code_counts_from_the_end_of_its_second_for_a_day() -> None:
     guard = Guard(EffectiveLimits(number=9, number_day=9, range=9))
-    for wait_s in (0, 0, 1, 5):
+    for wait_s, seconds in ((0, [1]), (0, [1, 1]), (1, [1, 1, 2]), (5, [1, 1, 2, 6])):
         assert guard.send(number(1), START + wait_s * SECOND) is None
-    assert seconds_of(guard) == [1, 1, 2, 6]
+        assert seconds_of(guard) == seconds
     # The first two are a day old and go, the third counts for another second.
     assert guard.send(number(1), START + (DAY_S + 1) * SECOND) is None
     assert seconds_of(guard) == [2, 6, DAY_S + 2]

@@ -132,7 +132,7 @@ def _add(codes: bytes, last_digits: int, limits: EffectiveLimits, now_us: int) -
             end = 4 * count
             return codes[:end] + _SECOND.pack(now_s + 1) + codes[end:] + _DIGITS.pack(last_digits)
     seconds, numbers = array("I", codes[: 4 * count]), array("H", codes[4 * count :])
-    if count and seconds[-1] > now_s + 1:
+    if seconds[-1] > now_s + 1:
         # A clock that was since set back has dated them later than the end of this second.
         seconds = array("I", [min(second, now_s + 1) for second in seconds])
     today, lately = bisect_right(seconds, now_s - DAY_S), bisect_right(seconds, now_s - WINDOW_S)
