@@ -548,3 +548,17 @@ async def test_the_pace_is_told_and_room_is_what_the_rate_allows(world: World) -
         assert line.sender.report().pace == 40
         room = line.sender.room()
         assert 0 < room.small < 64
+
+
+async def test_an_answer_that_comes_late_but_before_the_others_is_an_answer(world: World, line: Line) -> None:
+    claimed = await world.claim_one(LONG)
+    line.take(claimed)
+    line.sender.unanswered(line.link.open[claimed.id, 1])
+    # The other segment is still under way, so the message is not given up yet.
+    assert claimed.id in line.sender.claimed
+    for number in (1, 2):
+        line.link.answer((claimed.id, number))
+    await recorded(line)
+    assert line.sender.claimed == {}
+    assert await world.status(claimed.id) == "sent"
+    assert await world.incidents() == {}
