@@ -288,3 +288,12 @@ def test_it_settles_near_what_the_carrier_takes(tps: int, capacity: int) -> None
         if accepted < count:
             throttle.throttled(now)
     assert taken >= 0.4 * 600 * min(tps, capacity)
+
+
+def test_what_is_spent_without_a_look_before_it_counts_too() -> None:
+    throttle = Throttle(40)
+    throttle.spend(START, 3)
+    assert throttle.allowance(START, 99) == 7
+    # A second later the bucket is full again, and what is spent then is taken from that.
+    throttle.spend(START + 1, 4)
+    assert throttle.allowance(START + 1, 99) == 6
