@@ -117,8 +117,8 @@ async def test_a_forged_failure_changes_nothing(engine: Engine, bulksms: BulkSms
     await engine.send(await engine.open_account("10"), [NUMBER])
     await engine.until_status(NUMBER, "sent")
     # It knows the address and the id, but the message is on its way.
-    assert await asyncio.to_thread(bulksms.tell, bulksms.sent[0], "undelivered") == 200
     asked = len(bulksms.calls)
+    assert await asyncio.to_thread(bulksms.tell, bulksms.sent[0], "undelivered") == 200
 
     async def is_asked() -> bool:
         return len(bulksms.calls) > asked
