@@ -4,10 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from msgspec import structs
+
 from tests.support.delivery.settling import WORKER, World
 from tumira.delivery import supervisor as supervisors
 from tumira.delivery.sender import Sender
-from tumira.delivery.store import binds
+from tumira.delivery.store import binds, carriers
+from tumira.delivery.store.binds import BindHealth, BindState
+from tumira.delivery.store.carriers import Carrier
 from tumira.delivery.supervisor import LEASE_S, Supervisor
 
 
@@ -129,3 +133,77 @@ async def test_leases_are_renewed_while_a_worker_that_leaves_waits_for_answers(w
     )
     assert row["is_renewed"]
     await held.dispatcher.close()
+
+
+async def test_the_rate_of_a_carrier_is_shared_among_the_binds_that_are_up(world: World) -> None:
+    await world.rows("UPDATE carriers SET binds = 4, tps = 40")
+    async with supervising(world) as supervisor:
+        await supervisor._beat()
+        rates: list[float | None] = []
+        for states in (
+            ["down", "down", "down", "down"],
+            ["bound", "down", "down", "down"],
+            ["bound", "bound", "throttled", "failing"],
+        ):
+            async with world.engine.database.connection() as connection:
+                active = await carriers.list_active(connection)
+                health = [
+                    structs.replace(one, state=BindState(state))
+                    for one, state in zip(await binds.list_binds(connection), states, strict=True)
+                ]
+                # One whose lease has ended counts for nobody, and neither does another carrier's.
+                ended = structs.replace(health[0], number=9, state=BindState.BOUND, lease_valid=False)
+                foreign = structs.replace(health[0], carrier_id=world.carrier_id + 1, state=BindState.BOUND)
+            supervisor._pass_on(active, [*health, ended, foreign], ["ZW"], (), (), 0.0)
+            held = supervisor._held[world.carrier_id, 1]
+            rates.append(held.sender._throttle._tps)
+        assert rates == [40, 40, 10]
+
+
+async def test_a_carrier_is_well_where_another_worker_is_bound_to_it(world: World) -> None:
+    await world.engine.add_carrier("two", 2776, priority=200)
+    async with supervising(world) as supervisor:
+        await supervisor._beat()
+        async with world.engine.database.connection() as connection:
+            first, second = sorted(await carriers.list_active(connection), key=lambda one: one.priority)
+            (example, *_) = await binds.list_binds(connection)
+
+        def served(*health: BindHealth) -> list[list[str]]:
+            supervisor._pass_on([first, second], health, ["ZW"], (), (), 0.0)
+            return [list(supervisor._routes.queues_of(one, trying=False)) for one in (first, second)]
+
+        def bind(carrier: Carrier, state: BindState, *, lease_valid: bool = True) -> BindHealth:
+            return structs.replace(
+                example, carrier_id=carrier.id, worker="another", state=state, lease_valid=lease_valid
+            )
+
+        # While none is well each tries what it covers.
+        assert served() == [["ZW"], ["ZW"]]
+        assert served(bind(second, BindState.BOUND)) == [[], ["ZW"]]
+        assert served(bind(first, BindState.BOUND), bind(second, BindState.BOUND)) == [["ZW"], []]
+        assert served(bind(first, BindState.FAILING), bind(second, BindState.BOUND)) == [[], ["ZW"]]
+        assert served(bind(first, BindState.BOUND, lease_valid=False), bind(second, BindState.BOUND)) == [
+            [],
+            ["ZW"],
+        ]
+
+
+async def test_a_worker_takes_its_share_of_what_is_free_and_no_more(world: World) -> None:
+    await world.rows("UPDATE carriers SET binds = 5")
+    async with supervising(world) as supervisor:
+        async with world.engine.database.connection() as connection:
+            (carrier,) = await carriers.list_active(connection)
+            await binds.lease(connection, carrier.id, "another", [1, 3], LEASE_S)
+            health = await binds.list_binds(connection)
+        assert [list(supervisor._share(carrier, health, workers)) for workers in (1, 2, 5)] == [
+            [2, 4, 5],
+            [2, 4, 5],
+            [2],
+        ]
+        ended = [structs.replace(one, lease_valid=False) for one in health]
+        assert list(supervisor._share(carrier, ended, 2)) == [1, 2, 3]
+        foreign = [structs.replace(one, carrier_id=carrier.id + 1) for one in health]
+        assert list(supervisor._share(carrier, foreign, 1)) == [1, 2, 3, 4, 5]
+        await supervisor._beat()
+        assert sorted(number for _, number in supervisor._held) == [2, 4, 5]
+        assert list(supervisor._share(carrier, health, 1)) == []
