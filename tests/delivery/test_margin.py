@@ -239,3 +239,28 @@ def test_totals_are_added_up_by_carrier_country_network_and_account_in_the_order
         ((3, "ZW", "other"), (2, 2), (0, Decimal("0.04"), 0)),
         ((9, "ZW", "econet"), (2, 0), (Decimal("0.03"), Decimal("0.08"), 0)),
     ]
+
+
+async def test_the_lowest_margin_comes_first_refunds_and_costs_taken_off(world: World) -> None:
+    rows = [(1, "9", "5", "1"), (2, "9", "0", "7"), (3, "9", "6", "0"), (4, "1", "0", "0.5")]
+    for carrier_id, charged, refunded, cost in rows:
+        await world.rows(
+            "INSERT INTO margin_days (day, carrier_id, country, network, account_id, segments, unpriced,"
+            " charged, refunded, cost_usd) VALUES ('2027-01-15', $1, 'ZW', 'econet', $2, 1, 0, $3, $4, $5)",
+            carrier_id,
+            world.caller.id,
+            *map(Decimal, (charged, refunded, cost)),
+        )
+    month = (date(2027, 1, 1), date(2027, 1, 31))
+    async with world.engine.database.connection() as connection:
+        found = await margin.read(connection, *month, MarginBy.CARRIER)
+        assert [(one.key, one.margin) for one in found] == [
+            ("4", Decimal("0.5")),
+            ("2", Decimal(2)),
+            ("1", Decimal(3)),
+            ("3", Decimal(3)),
+        ]
+        assert len(await margin.read(connection, *month, MarginBy.CARRIER, rows_max=2)) == 2
+        (total_,) = await margin.read(connection, *month, MarginBy.ACCOUNT)
+        assert (total_.charged, total_.refunded, total_.cost_usd) == (28, 11, Decimal("8.5"))
+        assert await margin.read(connection, date(2027, 1, 16), date(2027, 1, 31), MarginBy.NETWORK) == []

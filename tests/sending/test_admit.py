@@ -12,8 +12,8 @@ from tests.support.sending.batchers import read_call, send_call
 from tumira.accounts import store as accounts
 from tumira.api.schemas import write_sent
 from tumira.audit_log import Actor
-from tumira.core.errors import IdempotencyConflict, InsufficientBalance, RateLimited
-from tumira.core.ids import BATCH, write_id
+from tumira.core.errors import ApiKeyRevoked, IdempotencyConflict, InsufficientBalance, RateLimited
+from tumira.core.ids import BATCH, AccountId, write_id
 from tumira.sending import insert, lookups
 from tumira.sending.admit import Rules, admit_alone, admit_unlocked
 from tumira.sending.insert import AlreadyRecordedError, Debit
@@ -116,6 +116,27 @@ async def test_what_a_person_sends_is_in_the_history_of_the_account(engine: Engi
     (batch,) = await engine.rows("SELECT id FROM batches WHERE recipients = 2")
     detail = f"{write_id(BATCH, batch['id'])}: 2 messages, 0.0800 USD"
     assert [tuple(row) for row in rows] == [(caller.id, "Rudo", detail)]
+
+
+async def test_the_use_of_a_key_is_noted_once_a_minute_and_not_where_there_is_none(engine: Engine) -> None:
+    caller, other = await engine.open_account(), await engine.open_account()
+    await engine.rows("UPDATE api_keys SET last_used_at = NULL")
+
+    async def used() -> set[AccountId]:
+        rows = await engine.rows(
+            "SELECT account_id FROM api_keys WHERE last_used_at > now() - interval '1 minute'"
+        )
+        return {row["account_id"] for row in rows}
+
+    await admit(engine, structs.replace(send_call(other), key_id=None))
+    assert await used() == set()
+    await admit(engine, send_call(caller), structs.replace(send_call(other), key_id=None))
+    assert await used() == {caller.id}
+    await engine.rows("UPDATE api_keys SET last_used_at = '2026-01-01', revoked_at = now()")
+    (refused,) = await admit(engine, send_call(caller))
+    assert isinstance(refused, Refused)
+    assert (isinstance(refused.refusal, ApiKeyRevoked), refused.quota) == (True, None)
+    assert await used() == set()
 
 
 async def test_a_send_near_the_line_is_marked(engine: Engine) -> None:

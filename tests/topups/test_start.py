@@ -17,7 +17,13 @@ from tumira.identity.store import logins, people
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
 from tumira.topups.providers.paynow_messages import Wallet
-from tumira.topups.start import OPEN_OF_ACCOUNT_MAX, OPEN_OF_PHONE_MAX, check_amount, start_paynow
+from tumira.topups.start import (
+    OPEN_OF_ACCOUNT_MAX,
+    OPEN_OF_PHONE_MAX,
+    _check_value,
+    check_amount,
+    start_paynow,
+)
 from tumira.topups.states import TOP_UP_MAX, TOP_UP_MIN, TopUp, TopUpState
 from tumira.topups.store import TopUpUpdate
 
@@ -130,3 +136,15 @@ def test_an_amount_is_in_whole_cents_and_within_the_bounds() -> None:
     for wrong in (None, Decimal("nan"), TOP_UP_MIN - CENT, TOP_UP_MAX + CENT, Decimal("12.505")):
         with pytest.raises(FieldError):
             check_amount(wrong)
+
+
+def test_the_value_of_a_voucher_is_in_whole_cents_and_worth_what_can_be_topped_up() -> None:
+    rate = Decimal(20)
+    for text in (None, "NaN", "Infinity", "0", "-1", "100.001", "1000000000"):
+        with pytest.raises(FieldError, match="Enter the value of the voucher"):
+            _check_value(None if text is None else Decimal(text), rate)
+    for text in ("99.99", "200000.01", "999999999.99"):
+        with pytest.raises(FieldError, match=r"must be worth US.5 to US.10,000, which is at least R100\.00"):
+            _check_value(Decimal(text), rate)
+    for text in ("100", "200000"):
+        assert _check_value(Decimal(text), rate) == Decimal(text)
