@@ -68,6 +68,20 @@ async def test_the_likeliest_come_first_each_with_what_would_have_to_be_true(wor
     assert await candidates(world) == []
 
 
+async def test_the_id_of_a_receipt_is_read_in_the_base_that_it_may_be_in(world: World) -> None:
+    await sent(world, "4660")
+    await sent(world, "b60", to="+263771200002")
+    read, converted = [
+        await keep(world, f"{46601:x}", "263771200001"),
+        await keep(world, str(0xB601), "263771200002"),
+    ]
+    found = await candidates(world, read, converted)
+    assert [shown(one) for one in found] == [
+        [("46601", ["the ID were read as hexadecimal"])],
+        [("b601", ["the ID were converted to hexadecimal"])],
+    ]
+
+
 async def test_of_what_has_ended_only_that_is_shown_which_the_receipt_names(world: World) -> None:
     named, other = await sent(world, "named"), await sent(world, "other")
     waits = await sent(world, "waits")

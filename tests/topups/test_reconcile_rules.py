@@ -206,3 +206,27 @@ def test_deposits_are_compared_one_by_one() -> None:
 )
 def test_amounts_are_written_whole(amount: str, text: str) -> None:
     assert write_exact(Decimal(amount)) == text
+
+
+def test_a_difference_says_what_we_have_of_the_money() -> None:
+    def said(state: TopUpState, **changes: Any) -> str:
+        found = compare_with_provider(ours(state, **changes), Paid("9512", Decimal(7)))
+        assert isinstance(found, Difference)
+        return found.ours
+
+    assert said(TopUpState.CREDITED) == "credited, 5.00 USD as 9510"
+    assert said(TopUpState.REVERSED) == "reversed, 5.00 USD as 9510"
+    rand = {"currency": Currency.ZAR, "paid": Decimal(100), "rate": Decimal(20)}
+    assert said(TopUpState.CREDITED, **rand) == "credited, 100.00 ZAR as 9510, for 5.00 USD"
+    # Where no money came there is none to be told of, whatever the row says.
+    assert said(TopUpState.FAILED, paid=FIVE, amount=FIVE) == "failed"
+    reversed_ = compare_with_provider(ours(TopUpState.REVERSED), PAID)
+    assert isinstance(reversed_, Difference)
+    assert "`tumira account credit` gives it back" in reversed_.advice
+
+
+def test_what_an_operator_credited_needs_no_voucher_or_deposit_but_no_other_one() -> None:
+    resolved = ours(TopUpState.CREDITED, resolved_by="operator")
+    assert compare_with_voucher(resolved, Decimal(6)) is not None
+    assert compare_with_deposits(resolved, 0) is None
+    assert compare_with_deposits(resolved, 10**18) is not None

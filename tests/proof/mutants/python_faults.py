@@ -32,7 +32,7 @@ _TWINS: Final = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted
 _LEAVES: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 # What is only shown, logged or counted moves neither money nor messages.
 _SHOWN: Final = re.compile(
-    r"(await )?(_log|metrics|log_failure|self\._counts|self\._observer|observer|_tell_owners)\b"
+    r"(await )?(assert_never|_log|metrics|log_failure|self\._counts|self\._observer|observer|_tell_owners)\b"
 )
 # A pause chooses when something is done, not what.
 _PAUSE: Final = re.compile(r"await asyncio\.sleep\b")
