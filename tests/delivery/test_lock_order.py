@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.delivery.engine import numbers
 from tests.support.delivery.settling import BLOCKED, World
+from tests.support.schedules.sends import schedule
 from tests.support.uploads.files import check_file
 from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
@@ -36,6 +37,8 @@ from tumira.postgres.connection import Connection
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS
 from tumira.pricing.actions import set_price
 from tumira.pricing.destinations import Price, PriceStatus
+from tumira.pricing.phone_numbers import Subject
+from tumira.schedules import store as schedules
 from tumira.uploads import store as uploads
 from tumira.uploads.check_rows import Wanted as FileWanted
 from tumira.webhooks.manage import add_endpoint
@@ -308,6 +311,24 @@ async def test_a_worker_writes_its_binds_in_the_order_of_their_numbers(world: Wo
     async with stopped_at(world, steps[step], row, 1, settings=BY_PLACE):
         assert await is_free(world, row, 2)
     assert len(await world.rows("SELECT FROM binds")) == (0 if step == "release" else 2)
+
+
+async def test_a_number_is_erased_from_schedules_by_id(world: World) -> None:
+    number = "+263771200001"
+    made = [await schedule(world.engine.database, world.caller.id, [number]) for _ in range(2)]
+    first, second = sorted(made)
+    # A row that is written again lies behind the other one.
+    await world.rows("UPDATE schedules SET message = message || ' ' WHERE id = $1", first)
+    erased = Subject("263", number.removeprefix("+263"))
+    row = "SELECT FROM schedules WHERE id = $1"
+    async with stopped_at(
+        world,
+        lambda line: schedules.erase_number(line, erased, UUID(int=(1 << 128) - 1)),
+        row,
+        first,
+        settings=BY_PLACE,
+    ):
+        assert await is_free(world, row, second)
 
 
 async def test_a_price_is_locked_after_the_tariff(world: World) -> None:

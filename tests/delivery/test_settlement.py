@@ -8,8 +8,9 @@ from typing import Final
 import asyncpg
 import pytest
 
+from tests.support.delivery.engine import numbers
 from tests.support.delivery.settling import BLOCKED, WORKER, World
-from tumira.core.ids import MessageId
+from tumira.core.ids import AccountId, MessageId
 from tumira.delivery.lanes import Room
 from tumira.delivery.outcomes import Ended, Outcome, Reported
 from tumira.delivery.settle import ChangedMeanwhileError, settle
@@ -265,3 +266,18 @@ async def test_an_answer_counts_that_comes_together_with_the_trouble_of_the_next
     assert await world.status(first.id) == "sent"
     for table in ("queue", "in_flight", "retries"):
         assert await world.rows(f"SELECT FROM {table}") == []
+
+
+async def test_accounts_that_are_refunded_together_get_back_each_its_own(world: World) -> None:
+    other, untouched = [await world.engine.open_account() for _ in range(2)]
+
+    async def balances() -> dict[AccountId, Decimal]:
+        rows = await world.rows("SELECT id, balance FROM accounts WHERE phone <> 'system'")
+        return {row["id"]: row["balance"] for row in rows}
+
+    for caller, count in ((other, 1), (world.caller, 3)):
+        await world.engine.send(caller, numbers(count))
+    before = await balances()
+    await world.settle(*(world.refused(one) for one in await world.claim(4)))
+    gained = {account_id: balance - before[account_id] for account_id, balance in (await balances()).items()}
+    assert gained == {world.caller.id: Decimal("0.12"), other.id: Decimal("0.04"), untouched.id: 0}

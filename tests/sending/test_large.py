@@ -105,6 +105,21 @@ async def test_it_waits_for_a_large_send_with_its_key_and_is_told_so(
     assert await stored(engine) == [0, 0, 0, 0]
 
 
+async def test_it_waits_so_long_for_its_account_and_then_writes_nothing(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large, "ACCOUNT_WAIT_MS", 50)
+    caller = await engine.open_account(balance="100")
+    admitted = await admit(engine, caller)
+    without_key = structs.replace(admitted, send=structs.replace(admitted.send, idempotency=None))
+    async with engine.database.transaction() as holder, asyncio.timeout(10):
+        await accounts.lock(holder, caller.id)
+        for one in (admitted, without_key):
+            with pytest.raises(asyncpg.LockNotAvailableError):
+                await send_large(engine.database, one, write_sent)
+    assert await stored(engine) == [0, 0, 0, 0]
+
+
 async def test_a_key_that_is_used_while_its_rows_are_written_is_found_under_the_lock(engine: Engine) -> None:
     caller = await engine.open_account(balance="100")
     admitted = await admit(engine, caller)

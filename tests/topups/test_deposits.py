@@ -263,6 +263,7 @@ async def test_more_than_can_be_written_down_harms_nobody_else(database: Databas
 async def test_a_top_up_that_nobody_pays_expires_and_the_address_stays(database: Database) -> None:
     account_id, given = await started(database)
     waiting_id, waiting = await started(database)
+    _, young = await started(database)
     old = int((time.time() - (UNPAID_FOR + timedelta(minutes=1)).total_seconds()) * 1000)
     async with database.transaction() as connection:
         for one, address in ((account_id, given), (waiting_id, waiting)):
@@ -276,6 +277,10 @@ async def test_a_top_up_that_nobody_pays_expires_and_the_address_stays(database:
         (account_id, TopUpState.EXPIRED)
     ]
     assert await expire_unpaid(database) == []
+    async with database.connection() as connection:
+        kept = await top_ups.find_any(connection, young.top_up_id)
+    assert kept is not None
+    assert kept.state is TopUpState.PENDING
     # What comes later is credited by a top-up of its own.
     await record(database, deposit_to(given.address, 6 * USDT))
     credited = await credit_deposits(database, CHAIN, account_id)
