@@ -152,7 +152,7 @@ def shop(server_url: str) -> Iterator[tuple[Service, Person]]:
         yield service, person
 
 
-@ways("phone by keyboard")
+@ways()
 def test_a_shopkeeper_is_told_what_is_wrong_and_what_to_do(
     shop: tuple[Service, Person], open_page: Opener, way: Way
 ) -> None:

@@ -201,6 +201,7 @@ def test_charts_fill_their_cards_and_have_tables(
         inspect(page, f"console-charts{path.replace('/', '-')}")
 
 
+@pytest.mark.long
 def test_an_open_page_shows_what_is_new_by_itself(
     service: Service, admin: OperatorBrowser, open_page: Opener
 ) -> None:

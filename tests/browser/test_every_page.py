@@ -184,28 +184,19 @@ USUAL: Final = {
     "/",
     "/docs",
     "/dashboard/sign-up",
-    "/dashboard/verify",
     "/dashboard/join/{join}",
     "/dashboard",
-    "/dashboard/health",
     "/dashboard/compose",
     "/dashboard/upload/{upload}",
-    "/dashboard/lists/{list}",
     "/dashboard/scheduled/{schedule}",
-    "/dashboard/batches",
     "/dashboard/batches/{failed}",
     "/dashboard/messages/{message}",
-    "/dashboard/webhooks/{endpoint}",
     "/dashboard/top-up?amount=12.50",
-    "/dashboard/ledger",
     "/dashboard/people/{member}",
     "/dashboard/settings",
     "/operator",
-    "/operator/traffic",
     "/operator/carriers/main",
     "/operator/accounts/{account}",
-    "/operator/routes",
-    "/operator/content",
 }
 
 PATHS: Final = (*PUBLIC, *BEGUN, *INVITED, *DASHBOARD, *CONSOLE)
@@ -345,6 +336,7 @@ def test_a_page_works_in_the_dark(full: FullService, screens: Screens, path: str
     screenshot(page, name)
 
 
+@pytest.mark.long
 def test_nothing_moves_on_a_slow_line(full: FullService, open_page: Opener) -> None:
     page = open_page(full.service.base, viewport=PHONE)
     come_in(page, full, "/dashboard")
@@ -354,6 +346,7 @@ def test_nothing_moves_on_a_slow_line(full: FullService, open_page: Opener) -> N
         assert layout_shift(page) <= SHIFT_MAX, path
 
 
+@pytest.mark.long
 def test_nothing_moves_while_a_page_arrives(full: FullService, open_page: Opener) -> None:
     with trickling(full.service.base) as base:
         page = open_page(base)
@@ -366,6 +359,7 @@ def test_nothing_moves_while_a_page_arrives(full: FullService, open_page: Opener
         page.context.close()
 
 
+@pytest.mark.long
 def test_the_keyboard_reaches_everything(full: FullService, open_page: Opener) -> None:
     page = open_page(full.service.base, viewport=PHONE)
     page.goto("/dashboard/sign-in")

@@ -50,6 +50,7 @@ def test_a_customer_without_balance_is_led_to_a_top_up_with_its_amount(
     expect(page).to_have_url(f"{service.base}/dashboard/top-up")
 
 
+@pytest.mark.long
 def test_the_balance_follows_the_account_while_the_page_is_seen(service: Service, open_page: Opener) -> None:
     person = sign_up(service)
     (account,) = service.sql("SELECT id FROM accounts WHERE phone = $1", person.phone)

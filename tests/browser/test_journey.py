@@ -168,6 +168,7 @@ def test_from_the_front_page_to_a_delivered_message(
     expect(page.get_by_role("button", name="Sign in")).to_be_visible()
 
 
+@pytest.mark.long
 def test_the_simulated_handsets_can_be_read(node: Service, open_page: Opener) -> None:
     page = open_page(node.base, viewport=PHONE)
     page.goto("/simulator")

@@ -61,7 +61,7 @@ def test_a_page_of_entries_is_short_and_a_credit_leads_to_its_receipt(
     page.emulate_media(media="screen")
 
 
-@ways("desk by keyboard")
+@ways()
 def test_where_nothing_can_be_paid_online_the_page_calculates_and_names_support(
     service: Service, owner: Owner, open_page: Opener, way: Way
 ) -> None:

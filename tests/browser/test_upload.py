@@ -277,6 +277,7 @@ def test_the_page_of_a_file_that_is_being_checked_follows_it(
     inspect(page, "upload-not-checked", SHIFT_MAX)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "javascript", [True, pytest.param(False, marks=pytest.mark.long)], ids=["scripts", "no scripts"]
 )

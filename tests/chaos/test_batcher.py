@@ -96,6 +96,7 @@ async def test_a_refused_row_is_not_quoted_in_the_log(
     assert "493817" not in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("table", ["batches", "messages"])
 async def test_without_a_partition_for_this_week_only_sends_are_answered_503_until_a_worker_makes_it(
     database_url: str, capfd: pytest.CaptureFixture[str], table: str
@@ -122,6 +123,7 @@ async def test_without_a_partition_for_this_week_only_sends_are_answered_503_unt
         assert await broken_promises(batchers.database) == []
 
 
+@pytest.mark.long
 async def test_a_locked_account_holds_up_nobody_else_and_is_served_when_free(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +161,7 @@ async def test_an_account_that_stays_locked_is_answered_503(
         assert isinstance(await batchers.batchers[0].ask(send_call(locked)), Answered)
 
 
+@pytest.mark.long
 async def test_a_line_that_breaks_at_commit_is_answered_503_and_the_next_group_goes_through(
     database_url: str,
 ) -> None:
@@ -214,6 +217,7 @@ async def settled(connection: "asyncpg.Connection[asyncpg.Record]", query: str) 
     return value
 
 
+@pytest.mark.long
 async def test_a_passcode_is_answered_while_a_large_send_of_the_same_account_is_written(
     database_url: str,
 ) -> None:

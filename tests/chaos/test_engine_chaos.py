@@ -265,6 +265,7 @@ async def test_a_claim_whose_commit_was_not_heard_of_is_submitted_all_the_same(
         assert await engine.audit() == []
 
 
+@pytest.mark.long
 async def test_a_worker_that_ends_in_the_middle_of_a_claim_leaves_nothing_in_doubt(database_url: str) -> None:
     async with run_smsc() as smsc, engine_behind_line(database_url) as (engine, behind, line):
         await engine.add_carrier("main", smsc.port)

@@ -236,6 +236,7 @@ async def test_a_shutdown_while_a_commit_waits_is_no_202(pair: Pair) -> None:
         assert await broken_promises(batchers.database) == []
 
 
+@pytest.mark.long
 async def test_a_server_that_takes_no_writes_any_more_is_left(pair: Pair) -> None:
     async with batcher_on(pair) as (batchers, caller):
         await until_accepted(batchers, send_call(caller))
@@ -250,6 +251,7 @@ async def test_a_server_that_takes_no_writes_any_more_is_left(pair: Pair) -> Non
     pair.rebuild()
 
 
+@pytest.mark.long
 async def test_a_primary_that_was_replaced_without_being_stopped_is_left(pair: Pair) -> None:
     async with batcher_on(pair) as (batchers, caller):
         await until_accepted(batchers, send_call(caller))

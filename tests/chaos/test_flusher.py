@@ -243,6 +243,7 @@ async def test_twin_sends_answered_at_the_commit_are_lost(crashable: Crashable) 
     assert await lost_under_load(crashable, HastyFlusher) != set()
 
 
+@pytest.mark.long
 async def test_a_flush_after_a_crash_proves_nothing_of_before(crashable: Crashable) -> None:
     assert await lost_while_waiting(crashable, Flusher) == (0, 0)
 
@@ -284,6 +285,7 @@ async def engine_is_back(engine: Engine) -> bool:
     return False
 
 
+@pytest.mark.long
 async def test_nothing_is_submitted_that_a_crash_undoes(crashable: Crashable) -> None:
     assert not await is_undone_after_it_was_submitted(crashable, "+263771201000")
 
@@ -375,6 +377,7 @@ async def test_a_full_group_that_leaves_no_call_waiting_needs_no_flusher(databas
             assert tried._flusher._is_idle
 
 
+@pytest.mark.long
 async def test_a_flusher_whose_connection_is_cut_is_a_503_or_replaced_unseen(database_url: str) -> None:
     caller = await new_caller(database_url, rate=100_000)
     async with open_batchers(database_url, 1) as batchers:

@@ -157,6 +157,7 @@ async def test_a_doubt_that_ends_after_the_lifetime_is_not_resent(engine: Engine
         assert await balance_of(engine, caller) < BALANCE
 
 
+@pytest.mark.long
 async def test_the_rest_of_the_lifetime_is_the_carriers_validity(engine: Engine) -> None:
     """A network that takes longer than the rest of the lifetime reports that the passcode expired."""
     async with run_smsc() as smsc:

@@ -173,6 +173,7 @@ async def test_neither_a_retry_nor_a_resend_in_doubt_reaches_who_has_left(engine
             assert smsc.texts.to(retried) == []
 
 
+@pytest.mark.long
 async def test_the_operator_may_cover_one_time_codes_too(engine: Engine) -> None:
     caller = await engine.open_account()
     waiting, later = numbers(2)

@@ -106,6 +106,7 @@ async def test_the_last_dollar_is_spent_once(database_url: str) -> None:
         assert await broken_promises(batchers.database) == []
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("without_lock")
 async def test_without_the_lock_the_last_dollar_is_spent_more_than_once(database_url: str) -> None:
     await execute(database_url, "ALTER TABLE accounts DROP CONSTRAINT accounts_balance_check")
@@ -137,6 +138,7 @@ async def test_one_key_bills_once(database_url: str, recipients: int, balance: s
         assert await broken_promises(batchers.database) == []
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("without_lock")
 async def test_without_the_lock_and_the_unique_key_one_key_bills_more_than_once(
     database_url: str, monkeypatch: pytest.MonkeyPatch
@@ -190,12 +192,14 @@ async def race_for_places(batchers: Batchers, url: str) -> Counter[str]:
     return await decide_all(batchers, [read_call((caller, second)[turn % 2]) for turn in range(80)])
 
 
+@pytest.mark.long
 async def test_the_window_is_exact_over_all_gates(database_url: str) -> None:
     async with open_batchers(database_url, BATCHERS) as batchers:
         outcome = await race_for_places(batchers, database_url)
         assert outcome == {Admitted.__name__: 60, RateLimited.__name__: 20}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("without_lock")
 async def test_without_the_lock_more_calls_than_places_get_through(database_url: str) -> None:
     async with open_batchers(database_url, BATCHERS) as batchers:
@@ -224,6 +228,7 @@ async def test_no_more_passcodes_pass_than_the_limits_over_all_gates(database_ur
         assert await broken_promises(batchers.database) == []
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("without_lock")
 async def test_without_the_lock_more_passcodes_pass(database_url: str) -> None:
     async with open_batchers(database_url, BATCHERS) as batchers:

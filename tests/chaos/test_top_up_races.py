@@ -195,6 +195,7 @@ async def paid_top_up(world: PaynowWorld) -> tuple[AccountId, TopUpId]:
     return account_id, top_up_id
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("without_lock")
 async def test_without_lock_and_unique_index_it_is_credited_more_than_once(
     world: PaynowWorld,
@@ -206,6 +207,7 @@ async def test_without_lock_and_unique_index_it_is_credited_more_than_once(
     assert await broken_promises(world.database) != []
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("without_lock")
 async def test_without_the_lock_the_unique_index_still_lets_it_be_credited_once(world: PaynowWorld) -> None:
     account_id, top_up_id = await paid_top_up(world)

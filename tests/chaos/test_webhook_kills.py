@@ -231,6 +231,7 @@ async def _all_tried(hooks: Hooks, endpoint: Added) -> bool:
     return len(await hooks.attempts(endpoint)) >= len(await hooks.webhook_ids())
 
 
+@pytest.mark.long
 async def test_a_delivery_whose_record_was_committed_unheard_does_not_stop_all_that_follow(
     hooks: Hooks,
 ) -> None:
@@ -264,6 +265,7 @@ async def test_news_that_come_while_the_endpoint_is_being_changed_are_sent_soon_
         assert await comes_soon(receiver, 1, SOON_S)
 
 
+@pytest.mark.long
 async def test_endpoints_that_are_disabled_with_retries_hold_up_nobody(hooks: Hooks) -> None:
     async with run_receiver(answer(503)) as receiver:
         endpoint = await hooks.add(receiver.url)

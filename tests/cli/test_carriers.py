@@ -57,6 +57,7 @@ def test_a_carrier_is_added_while_it_is_away_and_listed(cli: QuickCli, database_
     assert cli.json("carrier", "list")[0]["pace"] is None
 
 
+@pytest.mark.long
 def test_people_read_that_it_was_added_changed_and_removed(cli: QuickCli) -> None:
     assert cli.text("carrier", "add", "main", URL).startswith("Carrier added.\n  name         main\n")
     changed = cli.text("carrier", "add", "main", URL.replace("tps=50", "tps=0"), "--countries", "ZA")
@@ -157,6 +158,7 @@ async def test_a_carrier_that_lets_us_in_is_tried_out(cli: QuickCli) -> None:
     assert PASSWORD not in done.stdout + said.stdout
 
 
+@pytest.mark.long
 async def test_a_carrier_that_does_not_let_us_in_is_told_in_one_line(cli: QuickCli) -> None:
     nobody = free_port()
     async with listening(Smsc) as port, listening(HangsUp) as other:
@@ -236,6 +238,7 @@ def test_a_password_is_read_from_a_file_or_from_standard_input(
     assert not [one for one in done if PASSWORD in one.stdout or "%2Fb" in one.stdout]
 
 
+@pytest.mark.long
 def test_a_password_that_is_missing_twice_there_or_not_to_be_read_is_said(
     cli: QuickCli, database_url: str, tmp_path: Path
 ) -> None:
@@ -263,6 +266,7 @@ def test_a_password_that_is_missing_twice_there_or_not_to_be_read_is_said(
     assert stored_passwords(database_url) == {}
 
 
+@pytest.mark.long
 def test_a_terminal_is_asked_for_the_password_and_does_not_show_it(database_url: str) -> None:
     ours, theirs = os.openpty()
     # Without the terminal that the tests may run at, which would be asked instead.

@@ -141,6 +141,7 @@ def test_a_text_is_classified_without_a_database() -> None:
     assert [line.split() for line in plain[2:]] == [["category", "-"], ["reasons", "-"], ["drop", "-"]]
 
 
+@pytest.mark.long
 def test_many_texts_are_classified_a_line_each_in_their_order() -> None:
     # By a process of its own, whose input is no terminal.
     texts = [ADVERT, ORDER, "", ORDER, "é漢🙂", "\ud800", "a" * 5000, ADVERT]
@@ -170,6 +171,7 @@ def test_texts_near_the_line_are_listed_apart(service: Service, cli: QuickCli) -
     )
 
 
+@pytest.mark.long
 def test_texts_are_exported_with_consent_and_labelled_by_their_reviews(
     service: Service, cli: QuickCli, tmp_path: Path
 ) -> None:

@@ -123,6 +123,7 @@ def test_what_cannot_be_a_carrier_is_refused_without_its_secrets(cli: QuickCli, 
     assert cli.json("carrier", "list") == []
 
 
+@pytest.mark.long
 def test_a_carrier_is_tried_with_and_without_a_message(cli: QuickCli, provider: BulkSmsServer) -> None:
     lines = [f"{name}={value}" for name, value in provider.secrets.items()]
     options = [word for name, value in provider.settings.items() for word in ("--set", f"{name}={value}")]

@@ -58,6 +58,7 @@ def test_every_command_takes_json_and_says_what_it_does() -> None:
         assert command.help, command.name
 
 
+@pytest.mark.long
 def test_lifetimes_and_the_passcode_guard_are_shown_and_set(beside: QuickCli) -> None:
     account_id = create(beside, "--rate", "6000")["account_id"]
     assert beside.json("account", "lifetimes", account_id) == {"passcode_minutes": 10, "message_hours": 24}
@@ -125,6 +126,7 @@ def test_people_read_aligned_words(database_url: str) -> None:
     assert cli.json("account", "list")[0]["business"] == "Two\nlines \x1b[31m"
 
 
+@pytest.mark.long
 def test_an_account_that_cannot_be_opened_is_not_there(cli: QuickCli) -> None:
     before = cli.json("account", "list")
     words = ["account", "create", "--name", "A", "--business", "B", "--phone"]
@@ -291,6 +293,7 @@ def test_a_destination_or_price_that_makes_no_sense_is_refused(cli: QuickCli) ->
     ]
 
 
+@pytest.mark.long
 def test_the_audit_ends_with_a_code_that_tells(database_url: str) -> None:
     cli = QuickCli(database_url)
     create(cli, "--balance", "5")
@@ -334,6 +337,7 @@ def test_segments_are_counted_of_a_text_and_line_by_line_without_a_database() ->
         assert done.stderr.startswith("Error: Line 3 is not a JSON object with a string `text`")
 
 
+@pytest.mark.long
 def test_migrating_says_what_it_did(server_url: str) -> None:
     with clone(server_url, "template1") as url:
         cli = QuickCli(url)

@@ -76,6 +76,7 @@ def test_an_operator_is_created_reset_and_removed(service: Service, cli: QuickCl
     assert "Tendai" in cli.text("operator", "list")
 
 
+@pytest.mark.long
 def test_what_cannot_be_is_one_line(cli: QuickCli) -> None:
     phone = new_phone()
     create(cli, phone)

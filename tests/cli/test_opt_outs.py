@@ -65,6 +65,7 @@ def rejected(service: Service, key: str) -> list[str]:
     return [one["to"] for one in answer.json()["rejected"]]
 
 
+@pytest.mark.long
 def test_what_cannot_be_done_is_said_in_a_line(service: Service, cli: QuickCli, tmp_path: Path) -> None:
     mine = ("--account", service.open_account().account_id)
     document = tmp_path / "gone.pdf"

@@ -182,6 +182,7 @@ def test_what_is_under_way_is_told(running: Service, cli: QuickCli) -> None:
     assert "1 message or row of a file still needs the number; a worker erases it as soon as" in said
 
 
+@pytest.mark.long
 async def test_what_is_stored_about_a_number_is_exported(
     running: Service, engine: Engine, cli: QuickCli
 ) -> None:

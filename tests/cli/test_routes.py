@@ -74,6 +74,7 @@ def test_a_route_above_the_price_is_pointed_out(cli: QuickCli) -> None:
     assert cli.json("route", "list")[0]["losing"] is False
 
 
+@pytest.mark.long
 def test_the_margin_of_a_month_is_shown(cli: QuickCli, database_url: str) -> None:
     empty = cli.json("margin", "--month", "2026-10")
     nothing = {"segments": 0, "unpriced": 0, "revenue": "0.0000", "cost": "0.000000", "margin": "0.000000"}

@@ -142,6 +142,7 @@ def test_a_wallet_pays_is_credited_and_reversed(cli: TopUpCli, paynow: PaynowSer
     assert cli.reconcile("--method", "paynow")[0] == 0
 
 
+@pytest.mark.long
 def test_what_differs_is_listed_with_what_to_do_and_nothing_is_changed(
     cli: TopUpCli, paynow: PaynowServer
 ) -> None:
@@ -194,6 +195,7 @@ def test_what_differs_is_listed_with_what_to_do_and_nothing_is_changed(
     assert "Could not be asked: paynow is not set up here" in done.stdout
 
 
+@pytest.mark.long
 def test_vouchers_are_redeemed_by_a_pin_from_standard_input_that_is_never_shown(
     cli: TopUpCli, issuers: Issuers
 ) -> None:

@@ -163,6 +163,7 @@ def ask(
     return finish(process)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "language",
     [one if one == "python" else pytest.param(one, marks=pytest.mark.long) for one in LANGUAGES],

@@ -91,6 +91,7 @@ def test_each_language_has_its_words(language: str) -> None:
     assert [text for text in PROMOTIONAL[language] if is_form(text)] == []
 
 
+@pytest.mark.long
 def test_the_texts_cover_every_language_and_family() -> None:
     kinds = Counter((language, family) for language, family, _ in service_messages())
     assert kinds.total() == MESSAGES
@@ -102,6 +103,7 @@ def test_nearly_all_are_recognised() -> None:
     assert sum(is_form(text) for _, _, text in islice(service_messages(), SLICE)) >= RECOGNISED_MIN
 
 
+@pytest.mark.long
 def test_none_of_a_slice_is_refused() -> None:
     assert refused([text for _, _, text in islice(service_messages(), SLICE)]) == []
 

@@ -14,6 +14,7 @@ def test_the_examples_are_judged_as_the_page_says(good: str, bad: str) -> None:
     assert (classify(good).label, classify(bad).label) == (Label.TRANSACTIONAL, Label.PROMOTIONAL)
 
 
+@pytest.mark.long
 def test_everybody_can_read_the_policy(service: Service) -> None:
     for path in ("/", "/docs"):
         assert "/content-policy" in httpx.get(service.base + path).text

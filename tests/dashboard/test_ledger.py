@@ -260,6 +260,7 @@ def proof(customer: Owner) -> str:
     return re.sub(r"(\d+ \w+ \d{4}, )?\d\d:\d\d(?=: )", "TIME", words(customer.page(LEDGER)))
 
 
+@pytest.mark.long
 def test_the_page_says_what_was_proved_and_when(own_service: Service) -> None:
     customer = sign_in(own_service)
     customer.fill(2500)
@@ -275,6 +276,7 @@ def test_the_page_says_what_was_proved_and_when(own_service: Service) -> None:
     assert "Last full check 31 Jan 2026, 22:04: 1 entry, correct." in words(customer.page(LEDGER))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "change",
     [
@@ -308,6 +310,7 @@ def test_the_page_equals_the_audit_on_good_and_on_broken_books(own_service: Serv
         assert "unknown" not in words(neighbour.page(LEDGER))
 
 
+@pytest.mark.long
 def test_a_wrong_mark_shows_no_balance_and_the_operator_is_informed(
     server_url: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

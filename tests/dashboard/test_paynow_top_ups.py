@@ -222,6 +222,7 @@ async def test_an_old_answer_leaves_the_lease_of_whoever_asked_after_the_notice(
     assert (await first).due_at == claimed.top_up.due_at
 
 
+@pytest.mark.long
 async def test_a_provider_that_hangs_delays_only_itself(world: PaynowWorld) -> None:
     world.paynow.misbehave(Call.START, Fault.HANG, CALLS_MAX + 1)
     for place in range(CALLS_MAX + 1):

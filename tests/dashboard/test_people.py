@@ -271,6 +271,7 @@ def test_a_password_and_its_sessions_are_the_persons_own(service: Service) -> No
     assert goes_to(sign_in(new_browser(service), sender.phone, "an entirely new password")) == "/dashboard"
 
 
+@pytest.mark.long
 def test_an_operator_names_an_owner_in_place_of_a_lost_phone(service: Service) -> None:
     lost = sign_up(service)
     account = write_id(ACCOUNT, _account(service, lost))

@@ -124,6 +124,7 @@ def test_one_download_has_every_row(customer: Uploader) -> None:
     assert len(set(ids)) == 1000
 
 
+@pytest.mark.long
 def test_the_failed_rows_are_sent_again_once_with_their_own_texts(customer: Uploader) -> None:
     path = send_file(customer, 1200)
     end(customer, number(3), number(4), number(1100))
@@ -182,6 +183,7 @@ def test_files_of_others_look_unknown(customer: Uploader, service: Service) -> N
         assert stranger.post(f"{one}/resend").status_code == httpx.codes.NOT_FOUND
 
 
+@pytest.mark.long
 def test_a_file_stays_one_entry_when_its_texts_are_erased_and_some_of_its_batches_are_gone(
     customer: Uploader,
 ) -> None:

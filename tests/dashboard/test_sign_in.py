@@ -403,6 +403,7 @@ def test_cookies_hide_from_scripts_and_other_sites(service: Service) -> None:
         assert "Secure" not in one
 
 
+@pytest.mark.long
 async def test_behind_tls_cookies_are_for_tls_and_this_host_alone(service: Service) -> None:
     """Asked in the same process, which is sooner started than another service."""
     phone = sign_up(service).phone

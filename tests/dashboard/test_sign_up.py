@@ -380,6 +380,7 @@ def test_a_sign_up_is_forgotten_after_a_day(service: Service) -> None:
     assert sign_in(new_browser(service), phone).status_code == 422
 
 
+@pytest.mark.long
 def test_the_settings_limit_the_codes_of_an_address_and_of_all(server_url: str) -> None:
     limits = {"TUMIRA_CODES_PER_ADDRESS": "2", "TUMIRA_CODES_PER_HOUR": "3"}
     with run_behind_proxy(server_url, **limits) as service:
@@ -427,6 +428,7 @@ def made_with(service: Service, phone: str) -> int:
     )
 
 
+@pytest.mark.long
 def test_who_has_only_the_mail_looks_around_and_makes_nothing(service: Service) -> None:
     phone = new_phone()
     browser = squat(service, phone)

@@ -120,6 +120,7 @@ def test_a_file_is_checked_row_by_row_and_priced_by_country(customer: Uploader) 
     assert customer.messages() == 0
 
 
+@pytest.mark.long
 def test_what_was_confirmed_is_sent_and_its_progress_shown(customer: Uploader) -> None:
     path = customer.checked(sheet(1200), reference="spring")
     asked = customer.page(f"{path}/send")
@@ -296,6 +297,7 @@ def test_the_sample_file_can_be_sent(customer: Uploader) -> None:
     assert "3 of 3 rows can be sent" in words(customer.page(path))
 
 
+@pytest.mark.long
 def test_the_sample_workbook_can_be_sent(customer: Uploader) -> None:
     answer = customer.ask(PAGE + "/sample.xlsx")
     assert answer.headers["content-disposition"] == 'attachment; filename="sample.xlsx"'
@@ -335,6 +337,7 @@ def test_a_sheet_of_a_workbook_is_chosen_and_the_workbook_kept(customer: Uploade
     assert goes_to(customer.check(xlsx(rows("Cara")), name="c.xlsx", sheet="April")) is not None
 
 
+@pytest.mark.long
 def test_hidden_rows_are_sent_and_said_to_be_hidden(customer: Uploader) -> None:
     hidden = text_rows(("+263771200002", "Ben"), ("+263771200003", "Cara")).replace(
         "<row>", '<row hidden="1">'
@@ -345,6 +348,7 @@ def test_hidden_rows_are_sent_and_said_to_be_hidden(customer: Uploader) -> None:
     assert "2 rows are hidden in your sheet" in page
 
 
+@pytest.mark.long
 def test_a_cell_that_shows_an_error_is_not_sent(customer: Uploader) -> None:
     row = '<row><c><v>263771200001</v></c><c t="e"><f>1/0</f><v>#DIV/0!</v></c></row>'
     page = words(customer.page(customer.checked(xlsx(text_rows(("to", "name")) + row))))

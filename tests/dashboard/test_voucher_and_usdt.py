@@ -92,6 +92,7 @@ def test_a_pin_is_never_shown_again(payer: Payer) -> None:
     assert payer.rows() == []
 
 
+@pytest.mark.long
 def test_a_pin_is_in_no_line_of_the_log(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
     with run_web(service.url, **ENVIRONMENT, TUMIRA_LOG_LEVEL="debug") as loud:
         payer = sign_in(loud)

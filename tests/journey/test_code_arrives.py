@@ -113,6 +113,7 @@ def test_the_code_reaches_the_phone_and_opens_the_account_and_nobody_pays(node: 
     assert text not in node.said()
 
 
+@pytest.mark.long
 def test_an_account_of_the_operators_gets_its_password_by_the_phone(node: Node) -> None:
     command(
         node, "account", "create", "--phone", BEN, "--name", "Ben", "--business", "Garage", "--balance", "5"

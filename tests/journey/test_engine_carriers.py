@@ -93,6 +93,7 @@ SELECT pid, xact_start FROM pg_stat_activity
 """
 
 
+@pytest.mark.long
 async def test_no_transaction_is_kept_open_for_a_carrier_that_waits_in_reserve(engine: Engine) -> None:
     async with run_smsc() as first, run_smsc() as second:
         await engine.add_carrier("first", first.port, priority=1)
@@ -182,6 +183,7 @@ async def test_a_worker_whose_lease_was_stolen_parts_from_the_carrier_and_sends_
         assert len(doubted) <= received
 
 
+@pytest.mark.long
 async def test_what_a_living_worker_claimed_without_learning_of_it_is_put_in_doubt(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +209,7 @@ async def test_what_a_living_worker_claimed_without_learning_of_it_is_put_in_dou
     assert await engine.rows("SELECT FROM in_flight") == []
 
 
+@pytest.mark.long
 async def test_a_message_that_is_settled_while_it_is_claimed_leaves_the_queue(engine: Engine) -> None:
     async with run_smsc() as smsc:
         caller = await engine.open_account()

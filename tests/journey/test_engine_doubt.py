@@ -43,6 +43,7 @@ async def test_the_segment_that_was_lost_is_sent_again_with_the_reference_of_the
         assert smsc.texts.to(NUMBER) == [LONG]
 
 
+@pytest.mark.long
 async def test_a_worker_that_ends_between_two_segments_leaves_nothing_in_flight(engine: Engine) -> None:
     async with run_smsc(misbehaviours=[ResponseDelay(400)]) as smsc:
         await engine.add_carrier("one", smsc.port, ["ZW"], window=1)

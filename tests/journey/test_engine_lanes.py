@@ -71,6 +71,7 @@ async def fill(engine: Engine, sender: Caller) -> None:
         await engine.send(sender, numbers(1000, start=1000 * place), BULK)
 
 
+@pytest.mark.long
 async def test_a_worker_is_woken_for_a_message_and_does_not_wait_for_its_next_look(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,6 +129,7 @@ class SlowToTake(Misbehaviour):
         return answer_later
 
 
+@pytest.mark.long
 async def test_nothing_more_of_a_message_is_submitted_once_a_segment_was_refused(engine: Engine) -> None:
     async with run_smsc(misbehaviours=[Scripted(CommandStatus.RINVDSTADR), SlowToTake(200)]) as smsc:
         await engine.add_carrier("one", smsc.port, window=2)
@@ -140,6 +141,7 @@ async def test_nothing_more_of_a_message_is_submitted_once_a_segment_was_refused
         assert await balance(engine, caller) == 10
 
 
+@pytest.mark.long
 async def test_answers_wait_for_a_partition_that_is_missing(engine: Engine) -> None:
     async with run_smsc() as smsc:
         await engine.add_carrier("one", smsc.port)

@@ -103,6 +103,7 @@ async def today(engine: Engine) -> tuple[date, date]:
     return row[0], row[1]
 
 
+@pytest.mark.long
 async def test_a_slow_network_delays_no_other_that_the_same_call_wrote_to(engine: Engine) -> None:
     async with run_smsc() as slow, run_smsc() as fast:
         await engine.add_carrier("slow", slow.port, ["ZW"], tps=1)
@@ -166,6 +167,7 @@ class PortedServer(SmsPortalServer):
         return replace(told, body=told.body.replace(b'"Mnc": "01"', b'"Mnc": "10"'))
 
 
+@pytest.mark.long
 async def test_a_provider_over_http_names_its_cost_and_the_network(engine: Engine) -> None:
     with run_carrier(AfricasTalkingServer()) as talking, run_carrier(PortedServer()) as portal:
         for name, provider in (("talking", talking), ("portal", portal)):

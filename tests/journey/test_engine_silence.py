@@ -105,6 +105,7 @@ async def test_a_silent_carrier_is_shown_and_is_used_again_once_it_answers(
         assert (shown.health, shown.binds[0].problem) == (CarrierHealth.WELL, None)
 
 
+@pytest.mark.long
 async def test_a_quiet_carrier_gets_nothing_more_before_any_message_is_in_doubt(engine: Engine) -> None:
     held = Scripted(*[HOLD] * WINDOW)
     async with run_smsc(misbehaviours=[held]) as quiet, run_smsc() as second:

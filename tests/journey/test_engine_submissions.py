@@ -225,6 +225,7 @@ async def test_garbage_behind_the_answer_to_a_bind_is_a_line_that_never_was(benc
     assert (await bench.engine.message(claimed.recipient))["status"] == "sent"
 
 
+@pytest.mark.long
 async def test_all_answers_of_a_packet_count_when_one_of_them_ends_the_line(bench: Bench) -> None:
     (claimed,) = await bench.claim(1)
     async with Peer().listening() as peer:
@@ -243,6 +244,7 @@ async def test_all_answers_of_a_packet_count_when_one_of_them_ends_the_line(benc
     assert place["again"]
 
 
+@pytest.mark.long
 async def test_a_submission_that_was_left_open_is_closed_and_in_doubt(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +268,7 @@ async def test_a_submission_that_was_left_open_is_closed_and_in_doubt(
     assert [row["kind"] for row in await bench.engine.rows("SELECT kind FROM incidents")] == ["doubt"]
 
 
+@pytest.mark.long
 async def test_a_message_that_waits_in_line_for_too_long_is_given_back(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +287,7 @@ async def test_a_message_that_waits_in_line_for_too_long_is_given_back(
     assert (await bench.engine.message(claimed.recipient))["status"] == "queued"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("answers", [0, 1])
 async def test_a_line_that_falls_before_it_answered_anything_counts_as_silence(
     bench: Bench, answers: int

@@ -95,6 +95,7 @@ async def test_an_answer_that_blames_the_line_makes_us_bind_again(engine: Engine
     assert await incidents(engine) == {}
 
 
+@pytest.mark.long
 async def test_what_a_broken_line_left_unanswered_is_sent_again_and_nothing_else(engine: Engine) -> None:
     # It has taken six texts without a word of it, and no receipt tells of them either.
     script = Scripted(*[ANSWER] * 10, *[SWALLOW] * 5, CUT)
@@ -131,6 +132,7 @@ async def test_silence_puts_in_doubt_what_it_is_about_and_leaves_the_line(engine
     assert [to for (to, _), count in counts.items() if count > 1] == [silent]
 
 
+@pytest.mark.long
 async def test_a_pair_of_binds_sends_on_one_line_hears_on_the_other_and_falls_together(
     engine: Engine,
 ) -> None:
@@ -191,6 +193,7 @@ async def test_a_carrier_with_little_room_serves_each_country_and_lane(
         check_once(smsc, 2 + 6 + 2 * bulk)
 
 
+@pytest.mark.long
 async def test_a_bind_that_is_refused_is_tried_again_and_the_reason_is_shown(engine: Engine) -> None:
     async with run_smsc(misbehaviours=[RefuseBind()]) as smsc:
         await engine.add_carrier("one", smsc.port)

@@ -111,6 +111,7 @@ async def test_an_id_is_found_in_any_spelling_by_a_worker_that_did_not_send_it(e
         await check_once(engine, smsc, len(pairs))
 
 
+@pytest.mark.long
 async def test_receipts_of_every_form_are_understood(engine: Engine) -> None:
     recipients = dict(zip(RECEIPTS, numbers(len(RECEIPTS)), strict=True))
     rules = [

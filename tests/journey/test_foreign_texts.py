@@ -46,6 +46,7 @@ GSM_7: Final = (
 UCS_2: Final = "я" * 66 + "😀" * 40 + "漢字" * 20 + "👩\u200d👩\u200d👧" * 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "coding", "first", "longest"),
     [(GSM_7, 0, 152, 153), (UCS_2, 8, 132, 134)],
@@ -83,6 +84,7 @@ async def test_long_texts_arrive_whole_uncut_and_apart_from_each_other(
 SIGNS: Final = "Your invoice {1042} of [May] for me@shop_one ~ is ready."
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("alphabet", ["latin1", pytest.param("ascii", marks=pytest.mark.long)])
 async def test_a_carrier_whose_default_alphabet_is_another_gets_and_sends_the_same_text(
     engine: Engine, alphabet: str

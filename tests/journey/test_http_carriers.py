@@ -130,6 +130,7 @@ async def test_a_forged_failure_changes_nothing(engine: Engine, bulksms: BulkSms
     assert (await engine.message(NUMBER))["refunded_at"] is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "behaviour",
     [
@@ -185,6 +186,7 @@ class Loser(BulkSmsServer):
         return super().answer(call)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("unrepeated")
 @pytest.mark.parametrize(
     ("server", "expected"),
@@ -285,6 +287,7 @@ async def test_a_carrier_that_refuses_our_account_touches_no_message(
         assert max(bulksms.texts.values()) == 1
 
 
+@pytest.mark.long
 async def test_a_throttled_message_waits_in_front(engine: Engine, bulksms: BulkSmsServer) -> None:
     bulksms.tells = False
     bulksms.misbehave(Misbehaviour.THROTTLED, times=1)
@@ -296,6 +299,7 @@ async def test_a_throttled_message_waits_in_front(engine: Engine, bulksms: BulkS
     assert len(bulksms.sent) == 1
 
 
+@pytest.mark.long
 async def test_a_refused_message_is_paid_back(engine: Engine, bulksms: BulkSmsServer) -> None:
     bulksms.misbehave(Misbehaviour.REFUSED_NUMBER)
     await engine.add_http_carrier("bulk", bulksms)
@@ -305,6 +309,7 @@ async def test_a_refused_message_is_paid_back(engine: Engine, bulksms: BulkSmsSe
     assert (await engine.message(NUMBER))["refunded_at"] is not None
 
 
+@pytest.mark.long
 async def test_a_provider_without_callbacks_is_polled(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,6 +330,7 @@ async def test_a_provider_without_callbacks_is_polled(
         await engine.until(is_over, "it is polled on")
 
 
+@pytest.mark.long
 async def test_a_carrier_that_cannot_be_reached_leaves_nothing_in_doubt(
     engine: Engine, bulksms: BulkSmsServer
 ) -> None:
@@ -353,6 +359,7 @@ async def test_a_signed_failure_is_believed(engine: Engine, web: Service) -> Non
         assert any(state.startswith("forged") and status >= 400 for state, status in provider.told)
 
 
+@pytest.mark.long
 async def test_a_worker_that_is_cut_off_loses_nothing(engine: Engine, bulksms: BulkSmsServer) -> None:
     bulksms.tells = False
     bulksms.slow_s = 0.2

@@ -153,6 +153,7 @@ class AskedBeforeItAnswers(BulkSmsServer):
         return answer
 
 
+@pytest.mark.long
 async def test_a_failure_reported_before_the_answer_is_confirmed_at_once(engine: Engine) -> None:
     with run_carrier(AskedBeforeItAnswers()) as provider, run_web(engine.url) as web:
         provider.outcome = "undelivered"
@@ -166,6 +167,7 @@ async def test_a_failure_reported_before_the_answer_is_confirmed_at_once(engine:
         assert len(provider.sent) == 1
 
 
+@pytest.mark.long
 async def test_a_token_that_expired_is_renewed_and_costs_no_message(engine: Engine) -> None:
     with run_carrier(TokenServer()) as provider:
         await engine.add_http_carrier("token", provider)
@@ -180,6 +182,7 @@ async def test_a_token_that_expired_is_renewed_and_costs_no_message(engine: Engi
     assert sorted(provider.texts.values()) == [1, 1, 1]
 
 
+@pytest.mark.long
 async def test_a_long_text_over_vonage_is_one_message(engine: Engine) -> None:
     with run_carrier(VonageServer()) as provider, run_web(engine.url) as web:
         provider.tells = False
@@ -195,6 +198,7 @@ async def test_a_long_text_over_vonage_is_one_message(engine: Engine) -> None:
         assert await engine.rows("SELECT FROM unmatched_receipts") == []
 
 
+@pytest.mark.long
 async def test_a_long_reply_over_vonage_is_one_text(engine: Engine) -> None:
     with run_carrier(VonageServer()) as provider, run_web(engine.url) as web:
         await engine.add_http_carrier("vonage", provider)

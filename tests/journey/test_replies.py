@@ -90,6 +90,7 @@ async def test_a_handset_answers_opts_out_and_in_again(engine: Engine) -> None:
     ]
 
 
+@pytest.mark.long
 async def test_a_foreign_carrier_delivers_replies_in_many_forms(engine: Engine) -> None:
     texts = ["Yes, please.", "Ndiri kuuya mangwana", "no {thanks} €5"]
     forms: Sequence[dict[str, Any]] = (
@@ -152,6 +153,7 @@ async def acknowledgements(line: Line, count: int) -> Sequence[int]:
     return found
 
 
+@pytest.mark.long
 async def test_parts_come_over_two_connections_out_of_order_and_twice(
     engine: Engine, carrier: Carrier
 ) -> None:
@@ -191,6 +193,7 @@ async def test_parts_come_over_two_connections_out_of_order_and_twice(
     assert {row["account_id"] for row in found} == {caller.id}
 
 
+@pytest.mark.long
 async def test_a_death_between_storing_and_acknowledging_leaves_one_reply(
     engine: Engine, carrier: Carrier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +224,7 @@ async def test_a_death_between_storing_and_acknowledging_leaves_one_reply(
     assert len(await engine.rows("SELECT FROM reply_parts")) == 1
 
 
+@pytest.mark.long
 async def test_a_reply_over_http_reaches_the_webhook_and_stops_further_messages(engine: Engine) -> None:
     with run_carrier(BulkSmsServer()) as bulksms, run_web(engine.url) as web:
         async with run_receiver(answer(200)) as receiver:

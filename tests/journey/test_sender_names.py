@@ -67,6 +67,7 @@ async def test_a_message_shows_the_name_of_its_account_where_it_is_granted(engin
         assert told.senders == ["Moyo Stores"]
 
 
+@pytest.mark.long
 async def test_the_decision_for_a_network_counts_more_than_that_for_its_country(engine: Engine) -> None:
     econet, netone, telecel = "+263771200001", "+263712000001", "+263732000001"
     async with run_smsc() as smsc:
@@ -90,6 +91,7 @@ async def test_the_decision_for_a_network_counts_more_than_that_for_its_country(
         assert senders(smsc, netone) == ["Moyo Farm", "Moyo Stores"]
 
 
+@pytest.mark.long
 async def test_a_route_has_a_sender_for_customers_without_a_name(engine: Engine) -> None:
     econet, netone, south_africa = "+263771200001", "+263712000001", "+27821230001"
 
@@ -121,6 +123,7 @@ async def test_a_route_has_a_sender_for_customers_without_a_name(engine: Engine)
         assert {row["sender"] for row in rows} == {"ZimInfo", "NetInfo", "27123", "Moyo Stores"}
 
 
+@pytest.mark.long
 async def test_a_carrier_over_http_gets_the_name_too(engine: Engine) -> None:
     named, plain = numbers(2)
     with run_carrier(BulkSmsServer()) as provider:
@@ -176,6 +179,7 @@ async def refused(engine: Engine, text: str, *statuses: int, fallback: int) -> S
         return senders(smsc, number)
 
 
+@pytest.mark.long
 async def test_a_refused_name_ends_the_message_and_alarms(engine: Engine) -> None:
     assert await refused(engine, "Your code is 493817.", CommandStatus.RINVSRCADR, fallback=0) == []
     message = await engine.message(numbers(1)[0])
@@ -197,6 +201,7 @@ async def test_all_segments_fall_back_together(engine: Engine) -> None:
     assert await refused(engine, LONG, *twice, fallback=1) == [DEFAULT]
 
 
+@pytest.mark.long
 async def test_the_carriers_own_sender_does_not_fall_back(engine: Engine) -> None:
     (number,) = numbers(1)
     async with run_smsc(misbehaviours=[Scripted(CommandStatus.RINVSRCADR)]) as smsc:

@@ -191,6 +191,7 @@ def test_a_taken_port_is_said_before_anything_is_made(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.long
 def test_a_database_that_is_away_is_said_in_one_line() -> None:
     line = one_line(tumira("audit", database_url=DEAD_URL))
 
@@ -235,6 +236,7 @@ def test_serve_begins_when_its_database_comes(server_url: str, tmp_path: Path) -
             node.abandon()
 
 
+@pytest.mark.long
 def test_the_demo_is_not_for_a_database_of_somebody_else() -> None:
     line = one_line(tumira("demo", database_url=DEAD_URL))
 
@@ -402,6 +404,7 @@ def test_when_serve_was_killed_the_rest_ends_by_itself(home: Path) -> None:
         assert has_batch(again, key, batch_id)
 
 
+@pytest.mark.long
 def test_a_call_under_way_is_answered_when_the_node_stops(server_url: str) -> None:
     with clone(server_url) as url, run_web(url) as service:
         callers = Callers(service.base, service.open_account(balance="1000", rate=1_000_000).key)
@@ -416,6 +419,7 @@ def test_a_call_under_way_is_answered_when_the_node_stops(server_url: str) -> No
     assert callers.statuses == {202: accepted}
 
 
+@pytest.mark.long
 def test_a_node_is_not_ready_without_its_migrations_or_when_the_weeks_run_out(server_url: str) -> None:
     def ready(service: Service) -> tuple[int, str]:
         answer = httpx.get(f"{service.base}/readyz", trust_env=False)

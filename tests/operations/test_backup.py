@@ -296,6 +296,7 @@ def test_files_that_cannot_be_restored_change_nothing(saved: Path, folder: Path,
     assert execute(target, "SELECT FROM pg_class WHERE relnamespace = 'public'::regnamespace") == []
 
 
+@pytest.mark.long
 def test_a_database_that_others_brought_back_is_calmed_in_place(server_url: str, source: str) -> None:
     with empty_database(server_url, source.partition("?")[0].rpartition("/")[2]) as url:
         restored = restore(url, "--in-place")
@@ -319,6 +320,7 @@ def test_a_restore_is_refused_while_a_node_runs(source: str, saved: Path) -> Non
     assert "stop every web and worker first" in asyncio.run(beside())
 
 
+@pytest.mark.long
 def test_a_killed_or_stopped_backup_leaves_nothing_that_looks_whole(source: str, folder: Path) -> None:
     killed, stopped = folder / "killed.backup", folder / "stopped.backup"
     secret = source.replace("tumira@", "tumira:geheim-1@")

@@ -143,6 +143,7 @@ async def test_a_deep_path_gets_a_private_socket_elsewhere_that_a_copy_does_not_
         assert not found.socket_dir.exists()
 
 
+@pytest.mark.long
 def test_a_directory_that_cannot_be_used_is_refused_in_one_line_and_kept(data_dir: Path) -> None:
     version = data_dir / "postgres" / "PG_VERSION"
     conf = data_dir / "postgres" / "postgresql.conf"

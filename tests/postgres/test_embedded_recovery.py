@@ -104,6 +104,7 @@ def test_a_server_that_dies_under_its_owner_is_reported_at_the_end(data_dir: Pat
     assert said == ["PostgreSQL ended with code -9, not by our stop; it recovers at the next start."]
 
 
+@pytest.mark.long
 def test_a_server_that_died_is_started_again_at_the_same_address_and_never_made_anew(data_dir: Path) -> None:
     cluster = data_dir / "postgres"
 
@@ -216,6 +217,7 @@ def test_long_recovery_is_waited_for_and_announced(data_dir: Path) -> None:
     assert said.startswith("PostgreSQL is recovering, this can take a while …")
 
 
+@pytest.mark.long
 def test_ctrl_c_in_a_terminal_stops_the_server_cleanly(data_dir: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:

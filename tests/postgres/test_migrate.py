@@ -196,6 +196,7 @@ async def test_old_code_runs_on_a_schema_that_grew_and_refuses_one_that_lacks_wh
     assert await is_ready(database) == str(told.value)
 
 
+@pytest.mark.long
 async def test_an_empty_database_gets_all_of_it_at_once(empty_url: str, tmp_path: Path) -> None:
     database = Database(empty_url)
     steps = release(tmp_path, OLD, NEW, CLEARED, AGAIN)

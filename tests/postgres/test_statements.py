@@ -145,6 +145,7 @@ CHARGES: Final = {
 }
 
 
+@pytest.mark.long
 async def test_a_lookup_touches_one_week_by_its_index(old_and_large: Connection) -> None:
     at = datetime.now(UTC) - timedelta(weeks=OLD_WEEK)
     identifier = uuid_of(first_id(int(at.timestamp() * 1000)).int)
@@ -422,6 +423,7 @@ NAMES: Final = """
 """
 
 
+@pytest.mark.long
 async def test_a_claim_finds_sender_names_by_account_however_many_there_are(busy: Connection) -> None:
     await busy.execute(NAMES)
     for when in ("never analysed", "analysed"):
@@ -479,6 +481,7 @@ async def test_kept_receipts_are_found_by_carrier_and_number_however_many_there_
         assert "Seq Scan" not in {kind for name, kind in scans(taken) if name != "carriers"}, when
 
 
+@pytest.mark.long
 async def test_opt_outs_are_found_by_their_key_however_many_there_are(connection: Connection) -> None:
     await connection.execute("""
         INSERT INTO accounts (id, phone, name, business) VALUES (gen_random_uuid(), '1', '', '');
@@ -500,6 +503,7 @@ async def test_opt_outs_are_found_by_their_key_however_many_there_are(connection
         assert "Seq Scan" not in {kind for _, kind in scans(found)}, when
 
 
+@pytest.mark.long
 async def test_a_claim_walks_through_messages_and_batches_in_the_order_of_their_keys(
     busy: Connection,
 ) -> None:
@@ -629,6 +633,7 @@ async def test_traffic_is_counted_without_a_look_at_the_table(connection: Connec
     assert not any(relation == "traffic" for relation, _ in scans(found))
 
 
+@pytest.mark.long
 async def test_the_overview_reads_what_it_shows_however_much_there_is(old_and_large: Connection) -> None:
     await old_and_large.execute(TRAFFIC)
     await set_all(old_and_large, PLANNED_ONCE)

@@ -82,6 +82,7 @@ def test_smsutil_counts_and_cuts_every_text_as_we_do() -> None:
         assert list(parts(text)) == [part.content for part in theirs.parts], text
 
 
+@pytest.mark.long
 def test_split_sms_counts_and_cuts_every_text_as_we_do(split_sms: Sequence[Any]) -> None:
     encodings = {"GSM": Encoding.GSM_7, "Unicode": Encoding.UCS_2}
     for text, theirs in zip(TEXTS, split_sms, strict=True):

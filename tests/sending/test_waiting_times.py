@@ -103,6 +103,7 @@ def overload() -> Iterator[Send]:
             yield Send(sent / 10 + place / 600, f"shop {place}")
 
 
+@pytest.mark.long
 def test_more_small_sends_than_the_carrier_takes_are_shared_fairly() -> None:
     handed_over = simulate([*overload(), *codes("bank", 60)], 60)
     assert_full(handed_over, 60)
@@ -116,6 +117,7 @@ def test_more_small_sends_than_the_carrier_takes_are_shared_fairly() -> None:
     assert waits(handed_over, "shop 0").p50 > 10
 
 
+@pytest.mark.long
 def test_an_account_below_its_fair_share_is_quick_among_those_above_theirs() -> None:
     bulk = [Send(0, "newsletter", 1000)] * 20
     handed_over = simulate([*overload(), *bulk, *codes("bank", 60, each_second=2)], 60)
@@ -234,6 +236,7 @@ def test_without_lanes_a_passcode_waits_for_a_turn_of_everybody() -> None:
     assert 1 < found.p50 < 1000 / RATE + BEHIND_HELD_S
 
 
+@pytest.mark.long
 def test_with_turns_by_the_time_of_day_a_passcode_waits_behind_all_backlogs() -> None:
     found = waits(simulate(BACKLOGS, 150, lane_of=one_lane, wall_clock=True), "bank")
     assert found.count == 8

@@ -151,6 +151,7 @@ def test_the_welcome_says_where_the_page_is(node: Node) -> None:
     assert "queued" not in node.said()
 
 
+@pytest.mark.long
 def test_a_simulator_that_was_killed_comes_back_with_its_texts(node: Node) -> None:
     text_to(node, "263771200014", "before")
     wait_for(lambda: len(messages(node, "263771200014")) == 1)
@@ -197,6 +198,7 @@ def test_a_taken_simulator_port_is_said_before_anything_is_made() -> None:
         assert not (home / "data").exists()
 
 
+@pytest.mark.long
 def test_the_simulator_runs_alone_and_misbehaves_as_told() -> None:
     with new_home() as home:
         port = free_port()

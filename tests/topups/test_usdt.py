@@ -101,6 +101,7 @@ async def test_what_is_paid_is_seen_at_once_and_credited_once_it_is_deep(
     assert await world.balance(other) == 6
 
 
+@pytest.mark.long
 async def test_what_was_credited_is_not_touched_by_blocks_that_are_replaced(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -127,6 +128,7 @@ async def test_what_was_credited_is_not_touched_by_blocks_that_are_replaced(
     assert "credited deposit" in told.out + told.err
 
 
+@pytest.mark.long
 async def test_what_is_too_little_is_held_until_it_is_enough_and_rounded_down(world: World) -> None:
     customer = await world.customer()
     world.chain.pay(customer.address, 2 * USDT)
@@ -157,6 +159,7 @@ async def test_what_is_too_little_is_held_until_it_is_enough_and_rounded_down(wo
     assert await world.balance(customer) == Decimal("11.0001")
 
 
+@pytest.mark.long
 async def test_a_deposit_whose_block_is_replaced_vanishes_and_is_credited_where_it_comes_back(
     world: World,
 ) -> None:
@@ -200,6 +203,7 @@ async def test_a_watcher_that_ends_after_any_step_is_followed_by_one_that_goes_o
     assert await world.balance(customer) == 5
 
 
+@pytest.mark.long
 async def test_two_that_watch_at_once_credit_once(world: World) -> None:
     customer = await world.customer()
     world.chain.pay(customer.address, 5 * USDT)
@@ -214,6 +218,7 @@ async def test_two_that_watch_at_once_credit_once(world: World) -> None:
     assert len(await world.top_ups(customer)) == 1
 
 
+@pytest.mark.long
 async def test_one_watches_and_the_other_waits_until_it_is_gone(world: World) -> None:
     customer = await world.customer()
     async with world.watcher() as one, world.watcher() as other:
@@ -247,6 +252,7 @@ async def test_it_runs_by_itself_and_outlives_providers_that_fail(world: World) 
     assert running.cancelled()
 
 
+@pytest.mark.long
 async def test_the_lower_head_and_the_lower_final_block_count(world: World) -> None:
     customer = await world.customer()
     world.chain.pay(customer.address, 5 * USDT)
@@ -274,6 +280,7 @@ async def test_the_lower_head_and_the_lower_final_block_count(world: World) -> N
     assert await world.balance(customer) == 11
 
 
+@pytest.mark.long
 async def test_where_nobody_says_what_is_final_it_takes_sixty_blocks(world: World) -> None:
     customer = await world.customer()
     world.chain.pay(customer.address, 5 * USDT)
@@ -289,6 +296,7 @@ async def test_where_nobody_says_what_is_final_it_takes_sixty_blocks(world: Worl
     assert await world.balance(customer) == 5
 
 
+@pytest.mark.long
 async def test_a_provider_that_answers_for_few_blocks_is_asked_for_few(world: World) -> None:
     customer = await world.customer()
     asked: list[int] = []
@@ -334,6 +342,7 @@ async def test_what_one_of_two_providers_does_not_tell_is_seen_and_neither_credi
     assert await world.balance(other) == 5
 
 
+@pytest.mark.long
 async def test_what_one_provider_invents_or_makes_more_of_is_never_credited(world: World) -> None:
     customer, other = await world.customer(), await world.customer()
     world.chain.pay(other.address, 5 * USDT)
@@ -454,6 +463,7 @@ async def test_what_came_before_the_chain_was_first_read_is_found(world: World) 
     assert await world.balance(customer) == 5
 
 
+@pytest.mark.long
 async def test_the_chain_can_be_read_without_the_database(world: World) -> None:
     customer = await world.customer()
     before = world.chain.head()

@@ -189,6 +189,7 @@ async def test_an_issuer_that_is_away_or_refuses_us_has_taken_nothing(
     assert sum(server.taken_in_all for server in world.issuers.each) == 0
 
 
+@pytest.mark.long
 async def test_a_pin_stands_in_no_row_and_in_no_line_of_the_log(
     world: VoucherWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

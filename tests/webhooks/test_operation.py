@@ -121,6 +121,7 @@ async def test_what_happens_arrives_signed_and_the_operator_sees_and_replays_it(
     assert [line.split()[2] for line in lines] == [attempt["event_id"] for attempt in attempts[:2]]
 
 
+@pytest.mark.long
 async def test_a_test_shows_what_the_endpoint_answered(operator: Allowing, node: Node) -> None:
     async with run_receiver() as receiver:
         # A test comes whatever the endpoint takes.

@@ -244,6 +244,7 @@ async def test_tries_are_read_by_their_owner_alone(office: Office) -> None:
         assert (latest is not None) == is_found
 
 
+@pytest.mark.long
 def test_what_is_done_at_the_command_line_is_noted_with_the_system_user(database_url: str) -> None:
     caller = complete(new_caller(database_url))
     cli = Allowing(database_url)

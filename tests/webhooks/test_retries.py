@@ -3,6 +3,8 @@
 from datetime import datetime, timedelta
 from typing import Final
 
+import pytest
+
 from tests.support.webhooks.receivers import (
     Receiver,
     answer,
@@ -139,6 +141,7 @@ async def test_a_test_is_tried_once(hooks: Hooks) -> None:
         assert len(receiver.requests) == 1
 
 
+@pytest.mark.long
 async def test_what_fails_is_still_tried_by_a_worker_that_comes_later(hooks: Hooks) -> None:
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url)

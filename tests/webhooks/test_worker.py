@@ -138,6 +138,7 @@ def check_messages(payloads: Sequence[dict[str, Any]], batch_id: str, to: Sequen
     assert (completed["batch_id"], completed["status"]) == (batch_id, "completed")
 
 
+@pytest.mark.long
 async def test_an_endpoint_is_told_that_messages_were_sent_soon_after_asking_for_it(scene: Scene) -> None:
     async with run_receiver() as receiver:
         await scene.start_worker()
@@ -171,6 +172,7 @@ async def low_balances(scene: Scene, caller: Caller) -> Sequence[Decimal]:
     return [Decimal(json.loads(row["data"])["balance"]) for row in rows]
 
 
+@pytest.mark.long
 async def test_a_balance_is_told_to_be_low_once_for_each_time_that_it_becomes_so(scene: Scene) -> None:
     async with run_receiver() as receiver:
         caller = await scene.engine.open_account("1.08")
@@ -260,6 +262,7 @@ class Crowd:
         await ok(request, line)
 
 
+@pytest.mark.long
 async def test_an_endpoint_gets_four_events_at_once_at_first_and_sixteen_at_most(hooks: Hooks) -> None:
     async with run_receiver(hang) as receiver:
         endpoint = await hooks.add(receiver.url)
@@ -286,6 +289,7 @@ async def test_an_endpoint_gets_four_events_at_once_at_first_and_sixteen_at_most
         assert 12 <= crowd.most <= 16
 
 
+@pytest.mark.long
 async def test_an_endpoint_that_hangs_is_left_with_one_event_and_holds_up_nobody(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,6 +356,7 @@ async def test_when_private_addresses_are_forbidden_nothing_is_called_and_each_a
     assert await hooks.waiting(endpoint) == Backlog(2, 0, 0)
 
 
+@pytest.mark.long
 async def test_two_workers_share_endpoints_and_send_nothing_twice(hooks: Hooks) -> None:
     async with run_receiver() as receiver:
         added = [await hooks.add(receiver.url_as("127.0.0.1", f"/{number}")) for number in range(5)]
@@ -367,6 +372,7 @@ async def test_two_workers_share_endpoints_and_send_nothing_twice(hooks: Hooks) 
         assert set(counts.values()) == {1}
 
 
+@pytest.mark.long
 async def test_a_worker_that_ends_in_good_order_leaves_nothing_to_be_sent_twice(hooks: Hooks) -> None:
     crowd = Crowd()
     crowd.pause_s = 0.01

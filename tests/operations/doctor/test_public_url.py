@@ -123,6 +123,7 @@ CASES: Final = [
 ]
 
 
+@pytest.mark.long
 async def test_what_a_proxy_does_to_the_headers_is_seen(url: str, plain: Service, trusting: Service) -> None:
     services = {"plain": plain, "trusting": trusting}
     for name, trusted, change, level, words in CASES:
