@@ -237,7 +237,8 @@ def test_whatever_happened_it_can_be_tried_soon_and_one_success_closes_it(
     circuit, now = play(steps)
     assert circuit.places(now, 64) in {0, 1, 64}
     assert circuit.is_healthy(now) == (circuit.places(now, 64) == 64)
-    assert 0 <= circuit.wait_s(now) <= max(OPEN_MAX_S, PROBE_WAIT_S)
+    # Times are added as floats, which rounds.
+    assert 0 <= circuit.wait_s(now) <= max(OPEN_MAX_S, PROBE_WAIT_S) + 1e-6
     then = now + circuit.wait_s(now) + 1e-6
     assert circuit.places(then, 64) in {1, 64}
     assert 1 <= circuit.window(64) <= 64
@@ -245,3 +246,24 @@ def test_whatever_happened_it_can_be_tried_soon_and_one_success_closes_it(
     circuit.succeeded(then)
     assert circuit.places(then, 64) == 64
     assert (circuit.is_silent, circuit.unanswered) == (False, 0)
+
+
+def test_a_probe_that_was_not_sent_does_not_count() -> None:
+    circuit = opened()
+    circuit.spend(START + 5, 0)
+    assert circuit.places(START + 5, 64) == 1
+    # And an answer at the very end of its time is none to it.
+    circuit.spend(START + 5, 1)
+    circuit.refused(START + 5 + PROBE_WAIT_S)
+    assert circuit.places(START + 5 + PROBE_WAIT_S, 64) == 1
+
+
+def test_a_circuit_that_closed_counts_refusals_from_the_first() -> None:
+    circuit = opened()
+    circuit.spend(START + 5, 1)
+    circuit.succeeded(START + 5)
+    for _ in range(REFUSALS_MAX - 1):
+        circuit.refused(START + 6)
+    assert circuit.is_healthy(START + 6)
+    circuit.refused(START + 6)
+    assert not circuit.is_healthy(START + 6)
