@@ -331,6 +331,18 @@ async def test_a_number_is_erased_from_schedules_by_id(world: World) -> None:
         assert await is_free(world, row, second)
 
 
+async def test_clocks_are_published_in_the_order_of_their_lanes(world: World) -> None:
+    async with world.engine.database.connection() as connection:
+        await queue.publish_clocks(connection, {("ZW", 0): 1, ("ZW", 1): 1})
+    row = "SELECT FROM clocks WHERE country = 'ZW' AND lane = $1"
+    async with stopped_at(
+        world, lambda line: queue.publish_clocks(line, {("ZW", 1): 5, ("ZW", 0): 5}), row, 0
+    ):
+        assert await is_free(world, row, 1)
+    turns = await world.rows("SELECT turn FROM clocks WHERE country = 'ZW'")
+    assert [clock["turn"] for clock in turns] == [5, 5]
+
+
 async def test_a_price_is_locked_after_the_tariff(world: World) -> None:
     price = Price("sms", "ZW", Decimal("0.05"), PriceStatus.ACTIVE)
 

@@ -1,5 +1,6 @@
 """No top-up is credited twice, lost or reversed wrongly, whatever its provider answers in any order."""
 
+import asyncio
 import itertools
 import random
 import time
@@ -14,8 +15,10 @@ import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
+from tests.support.delivery.settling import BLOCKED
 from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.batchers import broken_promises
+from tumira.accounts import ledger
 from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
 from tumira.core.errors import OperatorError
@@ -293,6 +296,25 @@ async def test_what_is_taken_back_is_what_is_there_and_the_rest_is_owed(
     assert changed == 1
     # It is not credited again, whoever says that it was paid after all.
     assert (await settle(database, top_up_id, paid())).top_up.state is TopUpState.REVERSED
+
+
+async def test_what_is_spent_while_a_top_up_is_taken_back_is_not_taken_too(
+    database: Database, caller: Caller
+) -> None:
+    top_up_id = await start(database, caller)
+    await settle(database, top_up_id, paid())
+    async with database.transaction() as spending:
+        await ledger.adjust(spending, caller.id, 3 - OPENING - FIVE, note="spent", actor="test")
+        reversing = asyncio.create_task(settle(database, top_up_id, Reversed("refunded")))
+        async with database.connection() as connection:
+            for _ in range(2000):
+                if await connection.fetch(BLOCKED):
+                    break
+                await asyncio.sleep(0.01)
+    taken = (await reversing).top_up
+    assert (taken.state, taken.owed) == (TopUpState.REVERSED, Decimal(2))
+    assert await balance_of(database, caller) == 0
+    assert await moved(database, top_up_id) == (FIVE, Decimal(3))
 
 
 async def decide(
