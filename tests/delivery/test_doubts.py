@@ -151,3 +151,34 @@ def test_a_number_of_another_country_is_another_number() -> None:
     assert "+263771200001" not in whole_numbers("27771200001", DESTINATIONS)
     assert "+263771200001" not in whole_numbers("71200001", DESTINATIONS)
     assert whole_numbers("Tumira", DESTINATIONS) == frozenset()
+
+
+def test_a_missing_id_joins_what_it_may_be_and_what_comes_after_it() -> None:
+    assert is_alike(None, "71")
+    assert is_alike("71", None)
+    assert not is_alike("71", "82")
+    assert [len(one.receipts) for one in sight([kept(1, 1, "71"), kept(2, 2, None), kept(3, 3, "82")])] == [3]
+    assert [len(one.receipts) for one in sight([kept(1, 1, "71"), kept(2, 2, "82"), kept(3, 3, "71")])] == [
+        2,
+        1,
+    ]
+
+
+def test_of_three_messages_a_receipt_is_about_those_that_were_claimed_before_it() -> None:
+    three = [tried(FIRST), tried(SECOND, 5), tried(UUID(int=3), 10)]
+    assert found(three, [kept(1, 7, "71")]) == {}
+    assert found(three, [kept(1, 7, "71"), kept(2, 8, "82")]) == {(1, 0, 1): 1, (2, 0, 1): 2}
+    assert found(three, [kept(1, 4, "71"), kept(2, 11, "82")]) == {(1, 0, 1): 1}
+
+
+def test_segments_may_end_differently_where_there_is_a_receipt_for_each() -> None:
+    ends = [kept(1, 1, "71"), kept(2, 2, "82", "UNDELIV")]
+    assert found([tried(segments=2)], ends) == {(1, 0, 1): 1, (1, 0, 2): 2}
+    assert found([tried(segments=2)], [*ends, kept(3, 3, "93")]) == {}
+
+
+def test_segments_that_are_needed_get_their_receipts_first() -> None:
+    half = tried(segments=2, needed=[2])
+    assert found([half], [kept(1, 1, "71"), kept(2, 2, "82")]) == {(1, 0, 2): 1, (1, 0, 1): 2}
+    assert found([half], []) == {}
+    assert found([], [kept(1, 1, "71")]) == {}
