@@ -21,6 +21,7 @@ from tumira.core.ids import ACCOUNT, OPERATOR, write_id
 from tumira.operations.audit import runs
 from tumira.operations.audit.checks import CHECKS
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_maintenance, run_task
+from tumira.postgres import partitions
 from tumira.postgres.migrate import known
 from tumira.postgres.nodes import NodeRole
 from tumira.postgres.pool import KEY_LOOKUPS, Database
@@ -50,7 +51,7 @@ def test_version_database_and_steps_are_shown(service: Service, admin: httpx.Cli
     assert "Up to date" in page
     assert known()[-1].name in page
     assert re.search(r"Database size \S+ MB", page)
-    assert "Partitions 8 weeks ahead" in page
+    assert f"Partitions {partitions.WEEKS_AHEAD} weeks ahead" in page
     assert "No worker is running" in page
     service.sql("INSERT INTO workers (id) VALUES ('host:1:alive')")
     service.sql("INSERT INTO workers (id, seen_at) VALUES ('host:2:gone', now() - interval '1 minute')")

@@ -48,6 +48,7 @@ from tumira.mail import outbox
 from tumira.operations.audit import runs
 from tumira.operations.audit.checks import CHECKS
 from tumira.operations.audit.runs import Finding
+from tumira.postgres import partitions
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.simulator.replies import send_reply
 from tumira.simulator.smsc import run_smsc
@@ -258,7 +259,7 @@ async def work(world: World, port: int, provider: CarrierServer, smtp: Smtp, pay
         await world.until(
             lambda now: now["tumira_mails_waiting"] == now["tumira_uploads_waiting"] == 0, "waits"
         )
-        await world.until(lambda now: now["tumira_partition_weeks_left"] == 8, "weeks")
+        await world.until(lambda now: now["tumira_partition_weeks_left"] == partitions.WEEKS_AHEAD, "weeks")
         await world.until(
             lambda now: any(key.startswith("tumira_carrier_balance") for key in now), "credit left"
         )

@@ -15,6 +15,7 @@ from tests.support.processes.service import new_caller
 from tests.support.processes.watched import read_samples
 from tumira.core import metrics
 from tumira.operations import metrics_page
+from tumira.postgres import partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import PLANNED_ONCE
 
@@ -52,7 +53,7 @@ async def test_a_reading_is_bounded(connection: Connection) -> None:
     assert found["tumira_mails_oldest_seconds"] > 0
     for state in ("started", "pending", "doubt", "reversed", "paid_late"):
         assert found[f'tumira_top_ups{{state="{state}"}}'] == 0
-    assert found["tumira_partition_weeks_left"] == 8
+    assert found["tumira_partition_weeks_left"] == partitions.WEEKS_AHEAD
     assert found["tumira_audit_broken_checks"] == found["tumira_ledgers_broken"] == 0
     assert {found[f'tumira_country_covered{{country="{country}"}}'] for country in ("ZA", "ZW")} == {0}
     assert math.isnan(found["tumira_usdt_look_age_seconds"])

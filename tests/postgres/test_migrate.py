@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from tests.support import WEEKS_AHEAD
 from tests.support.postgres.databases import drop, execute
 from tumira import VERSION
 from tumira.core.errors import OperatorError, TemporaryOperatorError
@@ -325,8 +326,12 @@ async def test_a_database_that_does_not_exist_is_said_in_one_line(server_url: st
     assert not isinstance(error.value, TemporaryOperatorError)
 
 
-async def test_eight_weeks_are_ready_and_the_missing_ones_are_made(database_url: str) -> None:
+async def test_eight_weeks_are_ready_and_the_missing_ones_are_made(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "WEEKS_AHEAD", WEEKS_AHEAD)
     connection = await asyncpg.connect(database_url)
+    assert len(await partitions.create_ahead(connection)) == 5 * len(partitions.TABLES)
     assert await partitions.weeks_left(connection) == 8
     last = (await partitions.names(connection, "messages"))[-1]
     await connection.execute(f"DROP TABLE {last}")

@@ -64,7 +64,10 @@ async def test_the_weeks_of_a_table_are_told_with_their_bounds_and_others_are_le
     weeks = await partitions.list_weeks(connection, "events")
 
     monday = await partitions.this_week(connection)
-    begins = [int((monday + timedelta(weeks=place)).timestamp() * 1000) for place in range(-2, 10)]
+    begins = [
+        int((monday + timedelta(weeks=place)).timestamp() * 1000)
+        for place in range(-2, partitions.WEEKS_AHEAD + 2)
+    ]
     assert [week.low for week in weeks] == [first_id(at) for at in begins[:-1]]
     assert [week.high for week in weeks] == [first_id(at) for at in begins[1:]]
     assert weeks[0].name == await name_of(connection, "events", 2)
