@@ -52,7 +52,10 @@ async def test_what_could_not_be_published_is_published_later(world: World) -> N
     with pytest.raises(Exception):  # noqa: B017, PT011 - however it fails
         await clocks.publish(away)
     await away.close()
-    clocks.claimed(0, "ZW", SMALL, 10, 20)
+    # It waits for no other claim, and a lower one changes nothing.
     async with asyncio.timeout(10):
+        await clocks.publish(world.engine.database)
+        assert await published(world) == {("ZW", SMALL): 30}
+        clocks.claimed(0, "ZW", SMALL, 10, 20)
         await clocks.publish(world.engine.database)
     assert await published(world) == {("ZW", SMALL): 30}

@@ -12,7 +12,7 @@ from tests.support.processes.service import Caller, new_caller
 from tumira.audit_log import Actor
 from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import TOP_UP, AccountId, TopUpId, new_id, write_id
-from tumira.core.settings.payments import Payments, Paynow
+from tumira.core.settings.payments import Ott, Payments, Paynow, ZarRate
 from tumira.identity.store import logins, people
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
@@ -23,12 +23,16 @@ from tumira.topups.start import (
     _check_value,
     check_amount,
     start_paynow,
+    start_voucher,
 )
 from tumira.topups.states import TOP_UP_MAX, TOP_UP_MIN, TopUp, TopUpState
 from tumira.topups.store import TopUpUpdate
+from tumira.topups.voucher_pins import Issuer
 
 FIVE: Final = Decimal(5)
 CENT: Final = Decimal("0.01")
+RAND: Final = ZarRate(Decimal(20), None)
+OTT: Final = Ott("http://127.0.0.1:1", "user", "password", "key", "vendor")
 PAYMENTS: Final = Payments(paynow=Paynow("http://127.0.0.1:1", "1201", "key", None))
 
 
@@ -148,3 +152,13 @@ def test_the_value_of_a_voucher_is_in_whole_cents_and_worth_what_can_be_topped_u
             _check_value(Decimal(text), rate)
     for text in ("100", "200000"):
         assert _check_value(Decimal(text), rate) == Decimal(text)
+
+
+@pytest.mark.parametrize("payments", [Payments(zar_rate=RAND), Payments(ott=OTT), Payments()])
+async def test_a_voucher_of_an_issuer_that_is_not_set_up_is_not_taken(
+    database: Database, caller: Caller, payments: Payments
+) -> None:
+    with pytest.raises(FieldError, match="is not accepted here"):
+        await start_voucher(database, payments, caller.id, Issuer.OTT, "123456789012", phone="0821230001")
+    async with database.connection() as connection:
+        assert await connection.fetch("SELECT FROM top_ups WHERE account_id = $1", caller.id) == []
