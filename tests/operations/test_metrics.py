@@ -68,6 +68,9 @@ LOST_ONCE: Final = "+2637712{place}9909"
 WAIT_S: Final = 120
 ROUNDS: Final = 8
 LOOK_S: Final = 0.3
+# No other test has carriers of these names, whose samples would be there from the beginning in this process.
+FIRST: Final = "metered"
+SECOND: Final = "metered-http"
 # So long that messages whose answer is lost can be seen in flight.
 PATIENT: Final = SmppTimeouts(response_s=4.0, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)
 
@@ -239,12 +242,12 @@ async def work(world: World, port: int, provider: CarrierServer, smtp: Smtp, pay
                     await world.look()
                     break
                 await asyncio.sleep(LOOK_S)
-        await world.run(add_carrier, "one", f"smpp://a:b@127.0.0.1:{port}?doubt_wait=2", None, 100)
+        await world.run(add_carrier, FIRST, f"smpp://a:b@127.0.0.1:{port}?doubt_wait=2", None, 100)
         # It serves no country, because another one does, and tells the credit left.
         access = new_access(provider.profile, provider.url, provider.settings, provider.secrets)
-        await world.run(add_http_carrier, "two", access, None, 200)
+        await world.run(add_http_carrier, SECOND, access, None, 200)
         await world.run(
-            add_route, country="ZA", network=None, carrier="one", priority=1, cost=Decimal(1), currency="USD"
+            add_route, country="ZA", network=None, carrier=FIRST, priority=1, cost=Decimal(1), currency="USD"
         )
         await world.sql(
             "INSERT INTO unmatched_receipts (carrier_id, recipient, state, receipt, received_at, next_try_at)"
