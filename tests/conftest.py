@@ -56,7 +56,7 @@ def _plain_log_lines() -> None:
 
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
-    with run_server(quick_directory()) as url:
+    with run_server(quick_directory(), fsync=False) as url:
         yield url
 
 

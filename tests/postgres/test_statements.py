@@ -86,7 +86,7 @@ def weeks(server_url: str) -> Iterator[str]:
 async def _add_weeks(url: str) -> None:
     connection = await asyncpg.connect(url)
     monday = partitions._monday(datetime.now(UTC))
-    for weeks in range(2, WEEKS - 8):
+    for weeks in range(2, WEEKS - partitions.WEEKS_AHEAD):
         start = monday - timedelta(weeks=weeks)
         for table, fillfactor in partitions.TABLES.items():
             await partitions._create(connection, table, partitions._name(table, start), start, fillfactor)

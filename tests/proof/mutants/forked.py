@@ -106,31 +106,24 @@ class Failures:
             self.failed = self.failed or report.nodeid
 
 
-def _run(job: Job, url: str, ready: Sequence[str], first_name: int, directory: Path) -> dict[str, Any]:
+def _run(job: Job, url: str, first_name: int, directory: Path) -> dict[str, Any]:
     """Run the tests of a job in this process, which is a fork."""
     if job.mutant is not None:
         sys.meta_path.insert(0, _Fault(job.mutant))
         _tell_programs(job.mutant, directory)
     databases: Any = importlib.import_module("tests.support.postgres.databases")
     databases._numbers = itertools.count(first_name)
-    left: list[str] = []
 
     @contextlib.contextmanager
-    def run_server(_parent: Path | None = None) -> Iterator[str]:
-        with databases.open_pool(url) as pool:
-            for name in ready:
-                pool._ready.put(name)
-            databases._pools.append(pool)
+    def run_server(*_: object, **__: object) -> Iterator[str]:
+        with databases.open_copies(url):
             yield url
-            pool.settle()
-            while not pool._ready.empty():
-                left.append(pool._ready.get())
 
     databases.run_server = run_server
     if job.mutant is not None and job.mutant.kind.startswith("SQL"):
         module = importlib.import_module(job.mutant.module)
         if not databases.complete(_is_valid(databases.sibling(url, VALID), module)):
-            return {"code": -1, "is_invalid": True, "failed": None, "ready": list(ready), "tests": []}
+            return {"code": -1, "is_invalid": True, "failed": None, "tests": []}
     tracer, failures = Tracer(), Failures()
     code = pytest.main(
         [*OPTIONS, *([] if job.traced else ["-x"]), *job.tests],
@@ -140,7 +133,6 @@ def _run(job: Job, url: str, ready: Sequence[str], first_name: int, directory: P
         "code": int(code),
         "failed": failures.failed,
         "is_invalid": failures.is_invalid,
-        "ready": left,
         "tests": tracer.tests,
     }
 
@@ -189,7 +181,7 @@ def _server() -> Iterator[str]:
         os.close(write_end)
         databases = importlib.import_module("tests.support.postgres.databases")
         embedded = importlib.import_module("tests.support.postgres.embedded")
-        with databases.run_server(embedded.quick_directory()) as url:
+        with databases.run_server(embedded.quick_directory(), fsync=False) as url:
             databases.execute(url, f"CREATE DATABASE {VALID} TEMPLATE {databases.TEMPLATE}")
             os.write(write_url, url.encode())
             os.close(write_url)
@@ -214,30 +206,27 @@ class Forks:
         self._url = url
         self._directory = directory
         self._slots = slots
-        self._ready: list[str] = []
         self._numbers = itertools.count(1)
 
     def run(self, jobs: Iterator[Job]) -> Iterator[Job]:
         """Run jobs and give them back as they end."""
-        running: dict[int, tuple[Job, int, float, list[str]]] = {}
+        running: dict[int, tuple[Job, int, float]] = {}
         try:
             while True:
                 while len(running) < self._slots and (job := next(jobs, None)) is not None:
                     number = next(self._numbers)
-                    ready = [self._ready.pop() for _ in range(min(2, len(self._ready)))]
-                    work = self._work(job, number, ready)
-                    pid = _fork(work, self._directory / "output" / str(number))
-                    running[pid] = (job, number, time.monotonic() + job.limit_s, ready)
+                    pid = _fork(self._work(job, number), self._directory / "output" / str(number))
+                    running[pid] = (job, number, time.monotonic() + job.limit_s)
                 if not running:
                     return
                 for pid in list(running):
-                    job, number, deadline, ready = running[pid]
+                    job, number, deadline = running[pid]
                     is_late = time.monotonic() > deadline
                     if is_late:
                         os.killpg(pid, signal.SIGKILL)
                     if os.waitpid(pid, 0 if is_late else os.WNOHANG)[0]:
                         del running[pid]
-                        self._end(job, number, ready, is_late=is_late)
+                        self._end(job, number, is_late=is_late)
                         yield job
                 time.sleep(0.02)
         finally:
@@ -245,29 +234,28 @@ class Forks:
                 os.killpg(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
 
-    def _work(self, job: Job, number: int, ready: Sequence[str]) -> Callable[[], None]:
+    def _work(self, job: Job, number: int) -> Callable[[], None]:
         def work() -> None:
             site = self._directory / f"site-{number}"
-            result = _run(job, self._url, ready, number * NAMES_EACH, site)
+            result = _run(job, self._url, number * NAMES_EACH, site)
             path = self._directory / f"{number}.json"
             path.with_suffix(".part").write_text(json.dumps(result))
             path.with_suffix(".part").rename(path)
 
         return work
 
-    def _end(self, job: Job, number: int, ready: list[str], *, is_late: bool) -> None:
+    def _end(self, job: Job, number: int, *, is_late: bool) -> None:
         path = self._directory / f"{number}.json"
         if path.exists():
             job.result = json.loads(path.read_text())
-            self._ready += job.result["ready"]
             path.unlink()
         else:
             said = (self._directory / "output" / str(number)).read_text(errors="replace")
             job.result = {"code": 2, "failed": "time" if is_late else "import", "said": said[-2000:]}
             job.result |= {"is_invalid": False, "tests": []}
-            asyncio.run(self._drop(number, ready))
+            asyncio.run(self._drop(number))
 
-    async def _drop(self, number: int, ready: Sequence[str]) -> None:
+    async def _drop(self, number: int) -> None:
         """Drop the databases of a fork that did not clean up."""
         connection = await asyncpg.connect(self._url)
         try:
@@ -275,7 +263,7 @@ class Forks:
                 "SELECT datname FROM pg_database WHERE datname LIKE 'tumira_test_%'"
             )
             for (name,) in rows:
-                if name in ready or int(name.rpartition("_")[2]) // NAMES_EACH == number:
+                if int(name.rpartition("_")[2]) // NAMES_EACH == number:
                     with contextlib.suppress(asyncpg.PostgresError):
                         await connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
         finally:

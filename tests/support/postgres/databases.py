@@ -1,25 +1,23 @@
-"""Databases for tests: one server for the run, and clones of a migrated template.
+"""Databases for tests: one server for the run, and copies of a migrated template.
 
-What a test leaves behind is made like new again (`renewal`), because that takes a tenth of the time of making
-and dropping. It comes back under another name, so that nothing that a test forgot to stop finds it there.
+The files of the template are copied, which costs a fifth of copying its pages through the log.
 """
 
 import asyncio
 import itertools
 import shutil
 import tempfile
-import time
 from collections.abc import Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import asyncpg
 
-from tests.support.postgres.renewal import Pattern, read_pattern, renew
+from tumira.postgres.connection import Connection
 from tumira.postgres.embedded import server as embedded
 from tumira.postgres.migrate import migrate
 from tumira.postgres.pool import Database
@@ -61,92 +59,85 @@ def open_directory(prefix: str, parent: Path | None = None) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-class Pool:
-    """The databases of a server that were used and are as good as new."""
+class Copies:
+    """The databases of a server; the next one is made while a test uses its own."""
 
-    def __init__(self, server_url: str, pattern: Pattern) -> None:
+    def __init__(self, server_url: str) -> None:
         self._server_url = server_url
-        self._pattern = pattern
-        self._ready: SimpleQueue[str] = SimpleQueue()
-        # Nobody has to wait for what becomes of a database that was used.
-        self._tidying = ThreadPoolExecutor(1)
+        # A thread, because nobody has to wait for what becomes of a database that was used. Its connection is
+        # kept: a new one costs a quarter of a database.
+        self._thread = ThreadPoolExecutor(1)
+        self._loop = asyncio.new_event_loop()
+        self._connection: Connection | None = None
+        self._next: Future[str] | None = None
 
     def take(self) -> str:
-        try:
-            return self._ready.get_nowait()
-        except Empty:
-            return self.make(TEMPLATE)
+        made = self._next or self._submit(self._make(TEMPLATE))
+        self._next = self._submit(self._make(TEMPLATE))
+        return made.result()
 
     def make(self, template: str) -> str:
-        name = _new_name()
-        execute(self._server_url, f"CREATE DATABASE {name} TEMPLATE {template}")
-        return name
+        return self._submit(self._make(template)).result()
 
-    def give_back(self, name: str) -> None:
-        self._tidying.submit(self._tidy, name)
-
-    def throw_away(self, name: str) -> None:
-        self._tidying.submit(drop, self._server_url, name)
-
-    def settle(self) -> None:
-        """Wait until all that was given back is ready, or gone."""
-        self._tidying.submit(lambda: None).result()
+    def drop(self, name: str) -> None:
+        self._submit(self._drop(name))
 
     def close(self) -> None:
-        """Leave what is still to be done: it goes with the server."""
-        self._tidying.shutdown(cancel_futures=True)
+        if self._next is not None:
+            self.drop(self._next.result())
+        self._submit(self._disconnect())
+        self._thread.shutdown()
+        self._loop.close()
 
-    def _tidy(self, name: str) -> None:
-        renamed = _new_name()
-        try:
-            is_renewed = complete(self._renew(name, renamed))
-        except asyncpg.PostgresError:
-            # It does not exist any more, or somebody comes back again and again.
-            drop(self._server_url, name)
-            return
-        if is_renewed:
-            self._ready.put(renamed)
-        else:
-            drop(self._server_url, renamed)
+    def _submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        return self._thread.submit(self._loop.run_until_complete, work)
 
-    async def _renew(self, name: str, renamed: str) -> bool:
-        connection = await asyncpg.connect(self._server_url)
-        try:
-            await connection.execute(SQL_SEND_AWAY, name)
-            await connection.execute(f"ALTER DATABASE {name} RENAME TO {renamed}")
-        finally:
-            await connection.close()
-        return await renew(sibling(self._server_url, renamed), self._pattern)
+    async def _connect(self) -> Connection:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await asyncpg.connect(self._server_url)
+        return self._connection
+
+    async def _make(self, template: str) -> str:
+        name = f"tumira_test_{next(_numbers)}"
+        connection = await self._connect()
+        await connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
+        return name
+
+    async def _drop(self, name: str) -> None:
+        await _drop(await self._connect(), name)
+
+    async def _disconnect(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
 
 
-_pools: Final[list[Pool]] = []
+_open: Final[list[Copies]] = []
 
 
 @contextmanager
-def run_server(parent: Path | None = None) -> Iterator[str]:
+def run_server(parent: Path | None = None, *, fsync: bool = True) -> Iterator[str]:
     """Run a PostgreSQL with a migrated template database, and give the server's address."""
     with (
         open_directory("tumira-test-", parent) as path,
+        patch.dict(embedded.FIXED, fsync="on" if fsync else "off"),
         embedded.start(path / "data", lambda _line: None) as url,
     ):
         execute(url, f"CREATE DATABASE {TEMPLATE}")
         complete(_migrate(sibling(url, TEMPLATE)))
-        with open_pool(url) as pool:
-            _pools.append(pool)
-            try:
-                yield url
-            finally:
-                _pools.remove(pool)
+        with open_copies(url):
+            yield url
 
 
 @contextmanager
-def open_pool(server_url: str) -> Iterator[Pool]:
-    """Give a pool that is empty at first, for a server that has the template."""
-    pool = Pool(server_url, complete(read_pattern(sibling(server_url, TEMPLATE))))
+def open_copies(server_url: str) -> Iterator[None]:
+    """Let `clone` make databases on a server that has the template."""
+    copies = Copies(server_url)
+    _open.append(copies)
     try:
-        yield pool
+        yield
     finally:
-        pool.close()
+        _open.remove(copies)
+        copies.close()
 
 
 async def _migrate(url: str) -> None:
@@ -161,31 +152,36 @@ async def _migrate(url: str) -> None:
 @contextmanager
 def clone(server_url: str, template: str = TEMPLATE) -> Iterator[str]:
     """Give the address of a database that is like the template, and that nobody else uses."""
-    pool = _pools[-1]
-    name = pool.take() if template == TEMPLATE else pool.make(template)
+    copies = _open[-1]
+    name = copies.take() if template == TEMPLATE else copies.make(template)
     try:
         yield sibling(server_url, name)
     finally:
-        if template == TEMPLATE:
-            pool.give_back(name)
-        else:
-            pool.throw_away(name)
-
-
-def _new_name() -> str:
-    return f"tumira_test_{next(_numbers)}"
+        copies.drop(name)
 
 
 def drop(server_url: str, name: str) -> None:
-    for _ in range(DROP_TRIES):
+    async def connect_and_drop() -> None:
+        connection = await asyncpg.connect(server_url)
         try:
-            execute(server_url, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-        except asyncpg.InsufficientPrivilegeError:
-            # The server is cleaning up there, as its own user, whom we may not interrupt; it is done soon.
-            time.sleep(1)
+            await _drop(connection, name)
+        finally:
+            await connection.close()
+
+    complete(connect_and_drop())
+
+
+async def _drop(connection: Connection, name: str) -> None:
+    for left in reversed(range(DROP_TRIES)):
+        await connection.execute(SQL_SEND_AWAY, name)
+        try:
+            await connection.execute(f"DROP DATABASE IF EXISTS {name}")
+        except asyncpg.ObjectInUseError:
+            # Somebody came back at once.
+            if not left:
+                raise
         else:
             return
-    raise AssertionError(f"{name} could not be dropped")
 
 
 def sibling(url: str, name: str) -> str:
