@@ -1,6 +1,7 @@
 """Fixtures that all tests share."""
 
 import asyncio
+import gc
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.support.delivery.settling import World, open_world
 from tests.support.delivery.smpp_peer import Carrier
 from tests.support.delivery.traffic import miscounted
 from tests.support.markers import KINDS, kind_of
-from tests.support.postgres.databases import clone, run_server
+from tests.support.postgres.databases import FORGETFUL, clone, run_server
 from tests.support.postgres.embedded import quick_directory, temporary_base
 from tests.support.postgres.embedded_starts import copy_of, quiet
 from tests.support.processes.service import Service, run_web
@@ -49,6 +50,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(kind_of(item))
 
 
+def pytest_collection_finish() -> None:
+    """Keep thousands of tests out of the rounds of the garbage collector."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _plain_log_lines() -> None:
     configure_logging("error")
@@ -56,7 +62,7 @@ def _plain_log_lines() -> None:
 
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
-    with run_server(quick_directory(), fsync=False) as url:
+    with run_server(quick_directory(), FORGETFUL) as url:
         yield url
 
 

@@ -181,7 +181,7 @@ def _server() -> Iterator[str]:
         os.close(write_end)
         databases = importlib.import_module("tests.support.postgres.databases")
         embedded = importlib.import_module("tests.support.postgres.embedded")
-        with databases.run_server(embedded.quick_directory(), fsync=False) as url:
+        with databases.run_server(embedded.quick_directory(), databases.FORGETFUL) as url:
             databases.execute(url, f"CREATE DATABASE {VALID} TEMPLATE {databases.TEMPLATE}")
             os.write(write_url, url.encode())
             os.close(write_url)

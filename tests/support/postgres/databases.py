@@ -7,10 +7,11 @@ import asyncio
 import itertools
 import shutil
 import tempfile
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 from unittest.mock import patch
 from urllib.parse import urlsplit
@@ -24,6 +25,15 @@ from tumira.postgres.pool import Database
 
 TEMPLATE: Final = "tumira_template"
 DROP_TRIES: Final = 20
+
+# For a server that nobody needs after a crash. Each copy is a checkpoint, after which every page would be
+# written to the log whole, and which looks at every buffer.
+FORGETFUL: Final = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "wal_compression": "off",
+    "shared_buffers": "64MB",
+}
 
 Result = TypeVar("Result")
 
@@ -115,11 +125,13 @@ _open: Final[list[Copies]] = []
 
 
 @contextmanager
-def run_server(parent: Path | None = None, *, fsync: bool = True) -> Iterator[str]:
+def run_server(
+    parent: Path | None = None, settings: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[str]:
     """Run a PostgreSQL with a migrated template database, and give the server's address."""
     with (
         open_directory("tumira-test-", parent) as path,
-        patch.dict(embedded.FIXED, fsync="on" if fsync else "off"),
+        patch.dict(embedded.FIXED, settings),
         embedded.start(path / "data", lambda _line: None) as url,
     ):
         execute(url, f"CREATE DATABASE {TEMPLATE}")
