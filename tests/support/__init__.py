@@ -1,7 +1,7 @@
 """What tests share: real servers, accounts and helpers.
 
 Databases of tests have fewer weeks ahead than those of an operator: with 30 partitions instead of 60 each
-statement and each renewal costs a fifth less. Programs that are started as an operator starts them make all.
+statement costs less, and so does each copy. Programs that are started as an operator starts them make all.
 """
 
 from typing import Final

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -129,11 +129,9 @@ def run_server(
     parent: Path | None = None, settings: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[str]:
     """Run a PostgreSQL with a migrated template database, and give the server's address."""
-    with (
-        open_directory("tumira-test-", parent) as path,
-        patch.dict(embedded.FIXED, settings),
-        embedded.start(path / "data", lambda _line: None) as url,
-    ):
+    with open_directory("tumira-test-", parent) as path, ExitStack() as running:
+        with patch.dict(embedded.FIXED, settings):
+            url = running.enter_context(embedded.start(path / "data", lambda _line: None))
         execute(url, f"CREATE DATABASE {TEMPLATE}")
         complete(_migrate(sibling(url, TEMPLATE)))
         with open_copies(url):
