@@ -20,7 +20,7 @@ version_of() {
 
 # Checksums, because a checkout may change the date of a file without changing its text.
 mark() {
-    cksum requirements.txt pyproject.toml
+    cksum requirements-pip.txt requirements.txt pyproject.toml
     [ "$1" = run ] || cksum requirements-dev.txt
     [ "$1" != train ] || cksum requirements-train.txt
 }
@@ -77,6 +77,7 @@ rm -f $venv/installed-*
 # Tests compile into a folder of their own, so compiling all packages here would take 20 seconds for nothing.
 compile=--no-compile
 [ "$1" != run ] || compile=--compile
+$venv/bin/python -m pip install -qq --no-compile --require-hashes -r requirements-pip.txt
 $venv/bin/python -m pip install -qq $compile --require-hashes -r "$pins"
 $venv/bin/python -m pip install -qq --no-deps --no-build-isolation --editable .
 mark "$1" >"$venv/installed-$1"

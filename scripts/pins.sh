@@ -14,7 +14,7 @@ if [ -z "$uv" ]; then
     uv=$place/bin/uv
 fi
 
-for name in requirements requirements-dev requirements-train requirements-patroni; do
+for name in requirements-pip requirements requirements-dev requirements-train requirements-patroni; do
     echo "Pinning $name …"
     sources=$name.in
     [ $name != requirements ] || sources="pyproject.toml $name.in"
