@@ -52,7 +52,7 @@ def test_a_list_is_written_to_later(service: Service, open_page: Opener, way: Wa
     assert not service.sql("SELECT FROM batches WHERE account_id = $1", row["id"])
 
 
-@ways()
+@ways("phone by mouse")
 def test_a_list_is_made_and_written_to(service: Service, open_page: Opener, way: Way) -> None:
     person = sign_up(service, f"+26377120002{WAYS.index(way)}")
     (row,) = service.sql("SELECT id FROM accounts WHERE phone = $1", person.phone)

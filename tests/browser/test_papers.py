@@ -18,7 +18,7 @@ from tumira.papers.content import month_before
 from tumira.papers.statements import month_of
 
 
-@ways()
+@ways("phone by mouse")
 def test_details_are_saved_and_stand_on_an_invoice_and_a_statement_is_read(
     service: Service, open_page: Opener, way: Way
 ) -> None:

@@ -33,7 +33,7 @@ def visit(service: Service, open_page: Opener, way: Way, person: Person) -> Hand
     return hand
 
 
-@ways()
+@ways("phone by mouse")
 def test_a_person_is_invited_joins_gets_another_role_and_goes(
     service: Service, open_page: Opener, way: Way
 ) -> None:

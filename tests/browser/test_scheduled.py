@@ -35,7 +35,7 @@ def choose_time(hand: Hand, days: int, clock: str) -> None:
     hand.fill("Time", clock)
 
 
-@ways()
+@ways("phone by mouse")
 def test_a_message_is_scheduled_changed_and_begins(dashboard: Service, open_page: Opener, way: Way) -> None:
     customer = sign_in(dashboard)
     hand = Hand.open(open_page, dashboard.base, way)
