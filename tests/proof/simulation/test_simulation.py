@@ -11,7 +11,11 @@ from tests.proof.simulation.twins import TWINS, broken
 SEEDS = 150
 TWIN_SEEDS_MAX = 60
 
-pytestmark = pytest.mark.long
+pytestmark = [
+    pytest.mark.long,
+    # A worker that is killed closes nothing.
+    pytest.mark.filterwarnings("ignore:unclosed connection:ResourceWarning"),
+]
 
 
 @pytest.fixture(scope="module")
