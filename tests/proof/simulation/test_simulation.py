@@ -31,6 +31,7 @@ def test_a_seed_is_replayed_exactly(template: Template) -> None:
     assert first.digest == second.digest
 
 
+@pytest.mark.timeout(1200)
 def test_seeds_keep_the_promises(template: Template) -> None:
     outcomes = [run_seed(template, seed) for seed in range(1, SEEDS + 1)]
     assert {outcome.seed: outcome.problems for outcome in outcomes if outcome.problems} == {}

@@ -16,7 +16,7 @@ import msgspec
 
 from tests.proof.simulation.carrier import Carrier, Mood
 from tests.proof.simulation.clock import virtual_clocks
-from tests.proof.simulation.database import Server
+from tests.proof.simulation.database import START, START_S, Server
 from tests.proof.simulation.loop import Process, SimulationStuckError, VirtualLoop
 from tests.proof.simulation.network import SimulatedNetwork
 from tests.proof.simulation.receiver import Receiver
@@ -81,6 +81,13 @@ SHORT_TEXT: Final = "Your code is 493817."
 SQL_WAITING: Final = """
 SELECT (SELECT count(*) FROM sim.queue) + (SELECT count(*) FROM sim.in_flight)
        + (SELECT count(*) FROM sim.retries)
+"""
+# In seconds of the loop. A carrier may name a number without its plus.
+SQL_LAST_TRY: Final = f"""
+SELECT coalesce(max(extract(epoch FROM next_try_at - timestamptz '{START.isoformat()}')), 0) + {START_S}
+  FROM sim.unmatched_receipts u
+  JOIN sim.messages m ON right(m.recipient, 9) = right(u.recipient, 9)
+ WHERE m.status = 'sent'
 """
 SQL_EVENTS: Final = "SELECT coalesce(sum(last), 0) FROM sim.event_counters"
 
@@ -361,6 +368,15 @@ async def _open_web(world: World, ready: "asyncio.Future[tuple[Batcher, Waker]]"
 
 
 async def _settle(world: World) -> None:
+    """Wait until nothing is left to do, and until receipts that came before their answer were tried again."""
+    await _wait_until_quiet(world)
+    last_try_s = float(world.server.ask(SQL_LAST_TRY))
+    if last_try_s > world.loop.now_s:
+        await asyncio.sleep(last_try_s - world.loop.now_s + 2 * TASKS["try unmatched receipts"])
+        await _wait_until_quiet(world)
+
+
+async def _wait_until_quiet(world: World) -> None:
     """Wait until nothing is left to do, which must be soon once faults have stopped."""
     ends_at = world.loop.now_s + CALM_S
     quiet = 0
