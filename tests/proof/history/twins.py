@@ -32,7 +32,7 @@ TWINS: Final = (
     Twin("answer_from_cache", "statuses"),
     Twin("skip_events", "events"),
     Twin("limit_each_node", "rate"),
-    Twin("forget_the_dead", "ends", ["kill"], 12),
+    Twin("forget_the_dead", "ends", ["kill"], 30),
     Twin("answer_early", "keys", ["power"], 10),
 )
 # Those that show without faults.
