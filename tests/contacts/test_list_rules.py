@@ -29,6 +29,7 @@ from tumira.contacts.list_rules import (
     write_file,
 )
 from tumira.core.errors import Refusal
+from tumira.uploads import rows
 from tumira.uploads.csv_file import COLUMNS_MAX as FILE_COLUMNS_MAX
 from tumira.uploads.csv_file import CsvError, name_key, read_csv
 from tumira.uploads.places import MessageError, without_places
@@ -172,6 +173,12 @@ def test_joined_lists_have_every_number_once_and_the_first_value(
             assert value == next(filter(None, given_values), "")
 
 
+def value_of(cell: str) -> str:
+    """Return a value that is sent; an empty one and the error of a spreadsheet are faults of the row."""
+    value = cell.strip()
+    return value if value and not rows._SHEET_ERROR.fullmatch(value) else "none"
+
+
 @given(
     st.dictionaries(NUMBERS, st.tuples(TEXTS, TEXTS), min_size=1),
     TEXTS,
@@ -180,8 +187,7 @@ def test_every_contact_gets_the_text_with_its_own_values(
     contacts: Mapping[str, tuple[str, str]], own: str
 ) -> None:
     """A list that is written as a file and read again says the same, whatever its cells hold."""
-    # A place without a value is a fault of the row, shown elsewhere.
-    filled = {number: tuple(cell.strip() or "none" for cell in cells) for number, cells in contacts.items()}
+    filled = {number: tuple(map(value_of, cells)) for number, cells in contacts.items()}
     message = f"{without_places(own)}: {{name}}, {{Due date}}, {{{NUMBER_COLUMN}}}"
     data = write_file(ListPart(["name", "due date"], filled), message)
     read_back = texts_of(data, message)
