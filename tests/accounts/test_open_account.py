@@ -11,7 +11,7 @@ from tumira.accounts.api_keys import Scope
 from tumira.accounts.open_account import open_account
 from tumira.accounts.store import SYSTEM, Account
 from tumira.core.errors import OperatorError
-from tumira.core.ids import AccountId, new_id
+from tumira.core.ids import ACCOUNT, AccountId, new_id, write_id
 from tumira.identity.manage_keys import create_key
 from tumira.identity.store import logins, people
 from tumira.postgres.pool import Database
@@ -49,7 +49,7 @@ async def test_a_form_that_is_posted_again_returns_what_it_opened_and_credits_no
 async def test_a_number_that_has_an_account_gets_no_other(database: Database) -> None:
     first = await opened(database)
     for press in (None, new_id(2)):
-        with pytest.raises(OperatorError, match="already has an account"):
+        with pytest.raises(OperatorError, match=f"already has an account: {write_id(ACCOUNT, first.id)}."):
             await opened(database, press=press)
     async with database.connection() as connection:
         found = await accounts.find_by_phone(connection, PHONE)

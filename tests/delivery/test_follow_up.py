@@ -285,3 +285,15 @@ async def test_claims_that_outlived_their_worker_are_found(world: World) -> None
         assert await places.adopt_orphans(connection) == 0
         assert await binds.lock_dead_workers(connection, 10) == ["old"]
         assert await places.list_in_flight(connection, "old", 9) == {old.id: world.carrier_id}
+
+
+async def test_a_doubt_whose_message_is_being_settled_is_left_for_later(world: World) -> None:
+    await world.send(2)
+    held, free = await world.claim(2)
+    await world.settle(world.doubtful(held), world.doubtful(free))
+    async with world.engine.database.transaction() as settling:
+        await settling.execute("SELECT FROM messages WHERE id = $1 FOR UPDATE", held.id)
+        assert await world.resume_due() == 1
+    assert (await world.status(held.id), await world.status(free.id)) == ("sending", "queued")
+    assert await world.resume_due() == 1
+    assert await world.status(held.id) == "queued"

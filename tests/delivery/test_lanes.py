@@ -137,6 +137,18 @@ def test_a_floor_is_the_clock_of_five_seconds_ago_and_below_what_was_claimed_lat
     assert floor.begin(9.5) == 75_000
 
 
+def test_of_clocks_and_turns_that_follow_each_other_soon_one_is_kept() -> None:
+    floor = swept_floor()
+    for turn, now in enumerate((0, 0.05, 0.1, 0.15, 0.2)):
+        floor.published(now, turn)
+        floor.claimed(now, turn)
+    assert [turn for _, turn in floor._clocks] == [0, 2, 4]
+    assert [turn for _, turn in floor._lowest] == [0, 2, 4]
+    # A turn takes the place of all that are not below it.
+    floor.claimed(0.4, 2)
+    assert list(floor._lowest) == [(0, 0), (0.4, 2)]
+
+
 def test_a_floor_is_the_bottom_now_and_then_and_is_pulled_down_by_what_is_found_there() -> None:
     floor = swept_floor()
     floor.published(0, 75_000)

@@ -317,8 +317,7 @@ async def test_a_number_is_erased_from_schedules_by_id(world: World) -> None:
     number = "+263771200001"
     made = [await schedule(world.engine.database, world.caller.id, [number]) for _ in range(2)]
     first, second = sorted(made)
-    # A row that is written again lies behind the other one.
-    await world.rows("UPDATE schedules SET message = message || ' ' WHERE id = $1", first)
+    await write_again(world, "schedules", first)
     erased = Subject("263", number.removeprefix("+263"))
     row = "SELECT FROM schedules WHERE id = $1"
     async with stopped_at(

@@ -72,3 +72,19 @@ def test_a_carrier_over_http_has_a_message_whole() -> None:
     found = _submission(in_doubt(0), [])
     assert (found.open_numbers, found.needed) == ([WHOLE], frozenset({WHOLE}))
     assert _submission(in_doubt(0), [known(WHOLE, 1, 5)]).open_numbers == []
+
+
+async def test_of_messages_with_one_carrier_id_the_newest_three_are_found(world: World) -> None:
+    await world.send(4)
+    claimed = await world.claim(4)
+    outcomes = [world.taken(one) for one in claimed]
+    for outcome in outcomes:
+        outcome.part.carrier_ref = outcome.part.carrier_key = "777"
+    await world.settle(*outcomes)
+    async with world.engine.database.connection() as connection:
+        reach = bounds(datetime.now(UTC))
+        found = await receipts.find_segments(connection, world.carrier_id, [(0, "777"), (1, "778")], reach)
+        assert not await receipts.find_segments(connection, world.carrier_id + 1, [(0, "777")], reach)
+    newest = sorted((one.id for one in claimed), reverse=True)[:3]
+    assert [one.message_id for one in found] == newest
+    assert {(one.place, one.number, one.attempt) for one in found} == {(0, 1, 0)}

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 from msgspec import structs
@@ -13,6 +14,7 @@ from tumira.core.ids import AccountId
 from tumira.delivery.lanes import BOTTOM, BULK, SMALL, Room
 from tumira.delivery.store import queue
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
+from tumira.delivery.store.waiting import AVOID_S
 from tumira.replies import opt_outs
 from tumira.sender_names import manage as sender_names
 from tumira.sender_names.manage import NameRequest
@@ -121,6 +123,16 @@ async def test_a_claim_comes_with_all_that_a_hand_over_needs(world: World) -> No
     assert await world.status(claimed.id) == "sending"
 
 
+async def test_a_claim_begins_all_batches_that_it_takes_from_and_no_other(world: World) -> None:
+    for text in ("Your parcel is here.", "Your order is ready.", "Your bill is paid.", "See you soon."):
+        await world.send(1, text)
+    claimed = await claim(world, 3, places(3)) or ()
+    rows = await world.rows("SELECT id, body, status FROM batches")
+    begun = {row["id"]: row["body"] for row in rows if row["status"] == "processing"}
+    assert {one.batch_id: one.body for one in claimed} == begun
+    assert [row["status"] for row in rows].count("queued") == 1
+
+
 async def test_what_was_done_before_is_known_to_whoever_claims_again(world: World) -> None:
     claimed = await world.claim_one(LONG)
     await world.settle(world.taken(claimed, 1, complete=False), world.put_off(claimed, 2))
@@ -150,6 +162,8 @@ async def test_a_message_that_was_in_doubt_is_left_to_another_carrier_for_a_whil
     async with world.engine.database.connection() as connection:
         assert await queue.list_avoided(connection) == {("ZW", world.carrier_id)}
     assert await claim(world, 1, avoiding) is None
+    (row,) = await world.rows("SELECT avoid_until - clock_timestamp() AS left FROM queue")
+    assert timedelta(seconds=AVOID_S - 20) < row["left"] <= timedelta(seconds=AVOID_S)
     # Whoever could take it did not, as while another version of the worker holds the other carrier.
     await world.rows("UPDATE queue SET avoid_until = clock_timestamp()")
     (claimed,) = await claim(world, 1, avoiding) or ()

@@ -121,3 +121,24 @@ async def test_an_outcome_that_cannot_be_recorded_harms_no_other(world: World, r
     # Its receipt would settle a message without it, so it is not remembered.
     assert recorder._recent.find(world.receipt(claimed[1])) is None
     assert recorder._recent.find(world.receipt(claimed[0])) is not None
+
+
+async def test_a_group_begins_only_when_the_one_before_the_last_is_written(
+    world: World, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are two connections: while the second group waits for the first one, both are in use."""
+    monkeypatch.setattr(recorders, "GROUP_MAX", 1)
+    await world.send(3)
+    claimed, owner = await world.claim(3), Counting()
+    async with world.engine.database.transaction() as holder:
+        await holder.execute("SELECT FROM messages WHERE id = $1 FOR UPDATE", claimed[0].id)
+        for one in claimed:
+            recorder.put(world.taken(one), one.recipient, owner)
+        await asyncio.sleep(0.2)
+        assert len(recorder._groups) == 2
+        assert [item[0].message_id for item in recorder._waiting if isinstance(item, tuple)] == [
+            claimed[2].id
+        ]
+    await recorder.drain(DRAIN_S)
+    assert owner.counts == [1, 1, 1]
+    assert await world.engine.statuses() == {"sent": 3}

@@ -59,6 +59,20 @@ async def test_only_a_reference_in_doubt_is_used_again(world: World) -> None:
     assert await reuse(world, doubted.id) == {}
 
 
+async def test_a_reference_of_a_try_that_was_answered_is_not_used_again(world: World) -> None:
+    """Of two tries the second is in doubt: the carrier refused what came under the first reference."""
+    claimed = await world.claim_one()
+    await register(world, claimed, "answered")
+    await world.settle(world.put_off(claimed))
+    await world.resume_due()
+    (again,) = await world.claim()
+    sequence = await register(world, again, "in doubt")
+    await world.settle(world.doubtful(again))
+    assert await reuse(world, claimed.id) == {claimed.id: SubmissionReference("in doubt", sequence)}
+    rows = await world.rows("SELECT reference, attempt FROM submission_references")
+    assert {row["reference"]: row["attempt"] for row in rows} == {"answered": 0, "in doubt": 1}
+
+
 async def test_each_reference_gets_the_attempt_of_its_own_message(world: World) -> None:
     await world.send(2)
     one, two = await world.claim(2)

@@ -1,5 +1,6 @@
 """A sender submits what it holds only while it may, and every message that it was given comes to one end."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,7 @@ from msgspec import structs
 from tests.support.delivery.paper_link import Line, open_line
 from tests.support.delivery.settling import World
 from tumira.core.backoff import RETRIES_MAX, RETRIES_UNKNOWN_MAX
+from tumira.delivery import recorder as recorders
 from tumira.delivery import sender as senders
 from tumira.delivery.circuit_breaker import REFUSALS_MAX, UNANSWERED_MAX
 from tumira.delivery.lanes import BULK, NO_ROOM, SMALL, Room
@@ -250,6 +252,8 @@ async def test_what_waits_until_answers_are_on_disk_is_submitted_then(
     world: World, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(senders, "UNRECORDED_MAX", 1)
+    # The recorder is told that a sender waits for it.
+    monkeypatch.setattr(recorders, "BREATH_S", 60.0)
     await world.send(2)
     first, second = await world.claim(2)
     line.take(first, second)
@@ -506,20 +510,25 @@ async def test_a_line_that_falls_without_an_answer_counts_as_silence(
     assert [row["detail"] for row in rows] == ["the line fell: cut"] * UNANSWERED_MAX
 
 
-@pytest.mark.parametrize("trouble", [REFUSED, TEMPORARY])
+@pytest.mark.parametrize("trouble", [REFUSED, TEMPORARY, None])
 async def test_the_rest_of_a_message_in_trouble_goes_no_further(
-    world: World, line: Line, monkeypatch: pytest.MonkeyPatch, trouble: ResponseRule
+    world: World, line: Line, monkeypatch: pytest.MonkeyPatch, trouble: ResponseRule | None
 ) -> None:
     monkeypatch.setattr(senders, "UNRECORDED_MAX", 1)
     claimed = await world.claim_one(LONG)
     line.take(claimed)
     assert line.link.submits == [(claimed.id, 1)]
-    line.link.answer((claimed.id, 1), trouble)
+    if trouble is None:
+        line.sender.unanswered(line.link.open.pop((claimed.id, 1)))
+    else:
+        line.link.answer((claimed.id, 1), trouble)
     assert line.sender._held == [0, 0]
     assert line.sender.claimed == {}
     await recorded(line)
     assert line.link.submits == [(claimed.id, 1)]
-    assert await world.status(claimed.id) == ("failed" if trouble is REFUSED else "queued")
+    expected = {REFUSED: "failed", TEMPORARY: "queued", None: "sending"}
+    assert await world.status(claimed.id) == expected[trouble]
+    assert await world.incidents() == {REFUSED: {}, TEMPORARY: {"retry": 1}, None: {"doubt": 1}}[trouble]
 
 
 async def test_a_throttled_segment_of_a_refused_message_is_not_submitted_again(
@@ -562,3 +571,165 @@ async def test_an_answer_that_comes_late_but_before_the_others_is_an_answer(worl
     assert line.sender.claimed == {}
     assert await world.status(claimed.id) == "sent"
     assert await world.incidents() == {}
+
+
+async def test_after_a_late_answer_a_segment_that_is_refused_for_now_is_no_doubt(
+    world: World, line: Line
+) -> None:
+    claimed = await world.claim_one(LONG)
+    line.take(claimed)
+    line.sender.unanswered(line.link.open[claimed.id, 1])
+    line.link.answer((claimed.id, 1))
+    line.link.answer((claimed.id, 2), TEMPORARY, "RSYSERR")
+    await recorded(line)
+    assert await world.incidents() == {"retry": 1}
+    assert await world.status(claimed.id) == "queued"
+
+
+async def test_a_carrier_to_which_nothing_is_under_way_is_not_quiet(world: World, line: Line) -> None:
+    claimed = await world.claim_one()
+    line.take(claimed)
+    let_pass(line, line.link.quiet_s)
+    assert not line.sender.is_healthy
+    # Its time is up: nothing is waited for any more, and the next message may be tried.
+    line.sender.unanswered(line.link.open.pop((claimed.id, 1)))
+    assert (line.sender.is_healthy, line.sender.report().silent) == (True, False)
+    assert line.sender.room() != NO_ROOM
+
+
+async def test_what_the_rate_kept_back_goes_when_its_time_comes_and_makes_room(world: World) -> None:
+    async with open_line(world) as line:
+        line.renew(tps=20)
+        asked: list[int] = []
+        await world.send(6)
+        claimed = await world.claim(6)
+        line.take(*claimed)
+        assert len(line.link.submits) == 5
+        line.sender._room = lambda: asked.append(len(line.link.submits))
+        await asyncio.sleep(0.2)
+        assert [place for place, _ in line.link.submits] == [one.id for one in claimed]
+        # The dispatcher is told after the submit, when it can claim again.
+        assert asked[0] == 6
+
+
+@pytest.mark.parametrize("lane", [SMALL, BULK])
+async def test_while_one_is_tried_out_no_more_is_claimed_than_the_one_that_is_held(
+    world: World, line: Line, monkeypatch: pytest.MonkeyPatch, lane: int
+) -> None:
+    monkeypatch.setattr(senders, "UNRECORDED_MAX", 0)
+    line.sender._circuit.half_open(line.sender._loop.time())
+    assert line.sender.room() == Room(1, 0, 1)
+    line.take(structs.replace(await world.claim_one(), lane=lane))
+    assert line.sender._held == [int(lane == SMALL), int(lane == BULK)]
+    assert line.sender.room() == NO_ROOM
+
+
+async def test_a_message_is_not_left_open_that_was_submitted_a_moment_ago(world: World) -> None:
+    async with open_line(world) as line:
+        claimed = await world.claim_one()
+        line.take(claimed)
+        (submission,) = line.sender.claimed.values()
+        long_ago = submission.touched_at - line.link.response_s - senders.LEFT_OPEN_S - 1
+        submission.touched_at = long_ago
+        line.renew()
+        assert line.link.submits == [(claimed.id, 1)]
+        line.sender.close_left_open()
+        assert list(line.sender.claimed) == [claimed.id]
+        # Nor one that was answered a moment ago, in part.
+        other = await world.claim_one(LONG)
+        line.take(other)
+        submission = line.sender.claimed[other.id]
+        submission.touched_at = long_ago
+        line.link.answer((other.id, 1))
+        line.sender.close_left_open()
+        assert list(line.sender.claimed) == [claimed.id, other.id]
+
+
+def is_well(line: Line) -> bool:
+    return line.sender.is_healthy
+
+
+async def test_a_carrier_is_quiet_since_the_oldest_submit_or_the_last_answer(
+    world: World, line: Line
+) -> None:
+    await world.send(4)
+    first, second, third, fourth = await world.claim(4)
+    line.take(first)
+    let_pass(line, line.link.quiet_s - 1)
+    since = line.sender._quiet_since
+    # More submits make it no less quiet.
+    line.take(second)
+    assert line.sender._quiet_since == since
+    let_pass(line, 2)
+    assert is_well(line) is False
+    line.link.answer((first.id, 1))
+    assert is_well(line)
+    let_pass(line, line.link.quiet_s)
+    assert is_well(line) is False
+    # Where nothing is under way any more it begins with the next submit.
+    line.sender.unanswered(line.link.open.pop((second.id, 1)))
+    line.take(third)
+    assert is_well(line)
+    let_pass(line, line.link.quiet_s)
+    # And with the next session.
+    line.sender.linked()
+    assert is_well(line)
+    line.take(fourth)
+    assert len(line.link.submits) == 4
+
+
+async def test_a_session_that_has_not_answered_is_silent_although_the_one_before_did(
+    world: World, line: Line
+) -> None:
+    await world.send(UNANSWERED_MAX + 1)
+    first, *others = await world.claim(UNANSWERED_MAX + 1)
+    line.take(first)
+    line.link.answer((first.id, 1))
+    line.sender.linked()
+    line.take(*others)
+    tags = list(line.link.open.values())
+    line.link.open.clear()
+    line.sender.ended(tags, "cut")
+    assert line.sender._circuit.is_silent
+
+
+async def test_a_fault_of_a_line_that_has_fallen_does_not_reset_the_next(world: World, line: Line) -> None:
+    claimed = await world.claim_one()
+    line.take(claimed)
+    tag = line.link.open.pop((claimed.id, 1))
+    line.sender.answered(tag, LINK, "RINVBNDSTS", "")
+    line.sender.ended([], "cut")
+    line.sender.settled()
+    assert line.link.resets == []
+    await recorded(line)
+    assert await ids(world, "queue") == {claimed.id}
+
+
+async def test_a_carrier_that_falls_silent_gets_nothing_that_waits(
+    world: World, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(senders, "UNRECORDED_MAX", UNANSWERED_MAX)
+    await world.send(UNANSWERED_MAX + 1)
+    claimed = await world.claim(UNANSWERED_MAX + 1)
+    line.take(*claimed)
+    assert len(line.link.submits) == UNANSWERED_MAX
+    assert line.sender._held == [1, 0]
+    for place in list(line.link.open):
+        line.sender.unanswered(line.link.open.pop(place))
+    assert line.sender._held == [0, 0]
+    await recorded(line)
+    assert await ids(world, "queue") == {claimed[-1].id}
+
+
+async def test_bulk_leaves_a_message_of_the_rate_for_a_passcode(world: World) -> None:
+    async with open_line(world) as line:
+        # A quarter of a second of it are ten.
+        line.renew(tps=40)
+        await world.send(13)
+        claimed = await world.claim(13)
+        line.take(*(structs.replace(one, lane=BULK) for one in claimed[:12]))
+        assert len(line.link.submits) == 9
+        line.take(structs.replace(claimed[12], lane=SMALL))
+        assert line.link.submits[9:] == [(claimed[12].id, 1)]
+        await asyncio.sleep(0.2)
+        assert {place for place, _ in line.link.submits} == {one.id for one in claimed}

@@ -300,6 +300,7 @@ async def test_a_file_pays_each_chunk_from_its_hold(engine: Engine, monkeypatch:
     ("change", "problem"),
     [
         ("UPDATE uploads SET state = 'checked'", "The file is not there any more."),
+        ("DELETE FROM uploads", "The file is not there any more."),
         ("UPDATE accounts SET suspended_at = now()", "suspended"),
         ("UPDATE accounts SET call_limit = 0.07", "more than your limit per send"),
         ("UPDATE accounts SET approval_above = 0.07", "Nobody approved it in time."),

@@ -186,8 +186,6 @@ async def fail_unroutable(connection: Connection, covered: Collection[str]) -> i
         if len(found) < GROUP_MAX:
             found.update(await places.list_in_queue(connection, name, GROUP_MAX - len(found)))
     locked = await settlement.lock_messages(connection, sorted(found)) if found else {}
-    if not locked:
-        return 0
     targets: dict[UUID, str] = {
         one.id: queue_of(one.country, one.network or OTHER, tariff.routed) for one in locked.values()
     }

@@ -28,6 +28,8 @@ _OPERATORS: Final[dict[type[ast.operator], tuple[str, str]]] = {
     ast.FloorDiv: ("//", "*"),
 }
 _CLOCK: Final = re.compile(r"\b(time|now|monotonic)\(")
+# A moment that was stored; with another one on the other side, both were read from clocks.
+_MOMENT: Final = re.compile(r"\.\w+_at\b")
 _TWINS: Final = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
 _LEAVES: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 # What is only shown, logged or counted moves neither money nor messages.
@@ -157,7 +159,7 @@ class _Finder(ast.NodeVisitor):
         for operator, right in zip(node.ops, node.comparators, strict=True):
             pattern, others = _COMPARISONS[type(operator)]
             gap = self._gap(left, right, pattern)
-            if len(others) > 1 and _CLOCK.search(f"{self._text(left)} {self._text(right)}"):
+            if len(others) > 1 and _are_moments(self._text(left), self._text(right)):
                 # The first differs only where both are equal, and a clock is never read at the very moment.
                 others = others[1:]
             for other in others if gap is not None else ():
@@ -230,6 +232,11 @@ class _Finder(ast.NodeVisitor):
             span = self._source.span(first)[0], self._source.span(second)[1]
             self._add("arguments swapped", span, f"{self._text(second)}, {self._text(first)}")
         self.generic_visit(node)
+
+
+def _are_moments(left: str, right: str) -> bool:
+    is_stored = all(_MOMENT.search(one) for one in (left, right))
+    return is_stored or _CLOCK.search(f"{left} {right}") is not None
 
 
 def _is_text(node: ast.expr) -> bool:

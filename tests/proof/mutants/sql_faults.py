@@ -58,6 +58,8 @@ _SWAPS: Final = {
     "greatest": "least",
     "least": "greatest",
 }
+# A column with a moment, on the left of a comparison.
+_STORED: Final = re.compile(r"\b(\w+_at|\w+\.at)\s*$")
 # How much is done at a time; one more or less is as good.
 _IS_BOUND: Final = re.compile(r"%\(\w+_max\)s")
 # Conditions that say once more what another one says: they choose weeks and plans, not rows. Query plans are
@@ -187,9 +189,11 @@ def _is_sign(raw: str, token: _Token) -> bool:
 
 
 def _is_moment(raw: str, token: _Token) -> bool:
-    """Tell whether a clock is compared, which is never at the very moment."""
-    line = raw[raw.rfind("\n", 0, token.start) + 1 : (raw + "\n").index("\n", token.start)]
-    return token.word[0] in "<>" and token.word != "<>" and "timestamp()" in line
+    """Tell whether a clock, or a moment that was stored, is compared, which is never at the very moment."""
+    if token.word[0] not in "<>" or token.word == "<>":
+        return False
+    start, end = raw.rfind("\n", 0, token.start) + 1, (raw + "\n").index("\n", token.start)
+    return "timestamp()" in raw[start:end] or _STORED.search(raw[start : token.start]) is not None
 
 
 _CLAUSES: Final[Mapping[str, Callable[[str, Sequence[_Token], int], Iterator[Fault]]]] = {
