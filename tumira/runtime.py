@@ -16,6 +16,7 @@ import asyncpg
 import structlog
 
 from tumira import VERSION
+from tumira.carriers import store as carriers
 from tumira.core import logging as logs
 from tumira.core import metrics
 from tumira.core.backoff import restart_wait_s
@@ -24,7 +25,6 @@ from tumira.core.errors import OperatorError, TemporaryOperatorError
 from tumira.core.loops import forever
 from tumira.core.settings import Settings
 from tumira.core.shutdown import LOOK_S, Stopping
-from tumira.delivery.store import carriers
 from tumira.postgres import migrate, nodes, partitions
 from tumira.postgres.embedded import server as embedded
 from tumira.postgres.embedded.files import Heed, go_on

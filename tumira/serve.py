@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from tumira.carriers import manage as manage_carriers
 from tumira.core.errors import OPERATOR_EXIT_CODE, OperatorError, TemporaryOperatorError
 from tumira.core.settings import PREFIX, Settings
 from tumira.core.shutdown import Stopping
-from tumira.delivery import manage_carriers
 from tumira.postgres.embedded import server as embedded
 from tumira.postgres.embedded.process import end_with_parent
 from tumira.postgres.pool import Database

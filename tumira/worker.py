@@ -18,8 +18,8 @@ from tumira.core.settings.payments import Payments
 from tumira.core.settings.seller import NO_SELLER, Seller
 from tumira.core.settings.tracing import Tracing
 from tumira.core.tracing import tracing
+from tumira.delivery.networks.lookup import LookupWorker
 from tumira.delivery.replies.handle import EVERY_S, handle_replies
-from tumira.delivery.routes.lookup import LookupWorker
 from tumira.delivery.supervisor import DEFAULT_TERMS, CarrierTerms, Supervisor
 from tumira.mail.worker import MailWorker
 from tumira.operations.maintenance import run_maintenance

@@ -14,8 +14,8 @@ from tumira.api.docs.markdown import highlight
 from tumira.api.docs.openapi import document
 from tumira.api.docs.operations import guide, sections
 from tumira.api.docs.pages import GUIDE, REFERENCE, DocsPages, SimulatedNumber, read_samples
+from tumira.carriers.manage import keep_simulator, remove_carrier
 from tumira.core.errors import all_refusals
-from tumira.delivery.manage_carriers import keep_simulator, remove_carrier
 from tumira.postgres.pool import Database
 
 VOID: Final = frozenset(["link", "meta"])

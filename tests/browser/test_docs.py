@@ -9,7 +9,7 @@ from tests.support.browser import Opener
 from tests.support.hand import Hand, Way, ways
 from tests.support.identity.people import run_behind_proxy
 from tests.support.processes.service import Service
-from tumira.delivery.manage_carriers import keep_simulator
+from tumira.carriers.manage import keep_simulator
 
 
 @pytest.fixture(scope="module")

@@ -25,10 +25,10 @@ from tests.support.processes.service import NO_TLS, Caller, new_caller
 from tests.support.sending.batchers import broken_promises, open_batchers, send_call
 from tests.support.sending.owners import give_owner, texts_to_owner
 from tumira.accounts.store import SYSTEM
+from tumira.carriers import store as carriers
 from tumira.core.ids import AccountId
 from tumira.delivery.outcomes import Reported
 from tumira.delivery.settle import settle
-from tumira.delivery.store import carriers
 from tumira.postgres.embedded import server as embedded
 from tumira.postgres.pool import Database
 from tumira.sending.types import Answered

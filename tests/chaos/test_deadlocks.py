@@ -21,11 +21,12 @@ import pytest_asyncio
 from tests.support.delivery.settling import REFUND_ALL, World, open_world
 from tests.support.processes.service import Caller
 from tests.support.sending.batchers import send_call
+from tumira.carriers import store as carriers
 from tumira.delivery import follow_up
 from tumira.delivery.lanes import Room
 from tumira.delivery.outcomes import Outcome
 from tumira.delivery.settle import settle
-from tumira.delivery.store import binds, carriers, queue, receipts, settlement
+from tumira.delivery.store import binds, queue, receipts, settlement
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.identity.manage_accounts import credit
 from tumira.postgres.connection import Connection

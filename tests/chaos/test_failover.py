@@ -33,10 +33,10 @@ from tests.support.sending.batchers import (
     send_call,
     warm_up,
 )
+from tumira.carriers.manage import add_carrier
 from tumira.core.errors import ServiceUnavailable
 from tumira.core.ids import AccountId, ScheduleId, TopUpId, new_id
 from tumira.core.settings.payments import Payments, Paynow
-from tumira.delivery.manage_carriers import add_carrier
 from tumira.operations.metrics_page import Scrape
 from tumira.postgres import nodes
 from tumira.postgres.connect import UnsureCommitError

@@ -28,10 +28,10 @@ from tests.support.sending.batchers import (
     send_call,
     warm_up,
 )
+from tumira.carriers.manage import remove_carrier
 from tumira.core.database_errors import UNAVAILABLE
 from tumira.core.errors import ServiceUnavailable
 from tumira.core.ids import BATCH, read_id
-from tumira.delivery.manage_carriers import remove_carrier
 from tumira.postgres.embedded.process import live_processes
 from tumira.postgres.embedded.server import Server, hold
 from tumira.postgres.flusher import AHEAD_MAX, Done, Flusher

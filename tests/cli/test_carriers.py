@@ -15,7 +15,7 @@ from tests.support.cli.commands import QuickCli
 from tests.support.postgres.databases import complete, execute
 from tests.support.processes.programs import finish, one_line, read_terminal, start
 from tests.support.processes.service import free_port
-from tumira.delivery.manage_carriers import keep_simulator
+from tumira.carriers.manage import keep_simulator
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.pdu import BindRequest, Command
 from tumira.delivery.smpp.server import ServerPeer

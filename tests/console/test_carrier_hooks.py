@@ -9,8 +9,8 @@ from starlette.applications import Starlette
 
 from tests.support.identity.people import goes_to
 from tests.support.processes.service import Service, free_port
+from tumira.carriers.manage import add_http_carrier, new_access
 from tumira.console.pages.carrier_hooks import BODY_BYTES_MAX, CarrierHooks
-from tumira.delivery.manage_carriers import add_http_carrier, new_access
 from tumira.postgres.pool import Database
 
 CARRIERS: Final = "/operator/carriers"

@@ -13,7 +13,7 @@ from tests.support.console.operators import ACTOR, NASTY, last_change
 from tests.support.identity.customers import words
 from tests.support.identity.people import alert, goes_to
 from tests.support.processes.service import Service, free_port
-from tumira.delivery.manage_carriers import add_carrier
+from tumira.carriers.manage import add_carrier
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.pdu import BindRequest, Command
 from tumira.delivery.smpp.server import ServerPeer

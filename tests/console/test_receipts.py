@@ -14,8 +14,8 @@ from tests.support.console.operators import ACTOR, NASTY, changes_of, last_chang
 from tests.support.identity.people import alert, goes_to
 from tests.support.processes.service import Caller, Service
 from tests.support.sending.batchers import broken_promises
+from tumira.carriers.manage import add_carrier
 from tumira.core.ids import ENDPOINT, MESSAGE, EndpointId, write_id
-from tumira.delivery.manage_carriers import add_carrier
 from tumira.delivery.receipt_rules import key
 from tumira.webhooks import manage
 from tumira.webhooks.endpoints import BEHIND_MIN

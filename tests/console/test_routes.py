@@ -8,7 +8,7 @@ from tests.support.console.operators import NASTY, last_change
 from tests.support.identity.customers import words
 from tests.support.identity.people import alert, goes_to
 from tests.support.processes.service import Service
-from tumira.delivery.manage_carriers import add_carrier
+from tumira.carriers.manage import add_carrier
 
 ROUTES: Final = "/operator/routes"
 MARGIN: Final = "/operator/margin"

@@ -9,10 +9,10 @@ from tests.support.full_service import ADVERT, add_top_up, paid
 from tests.support.identity.customers import link, words
 from tests.support.processes.service import Service
 from tumira.audit_log import Actor
+from tumira.carriers.manage import add_carrier, keep_simulator
 from tumira.console.pages.start import list_full_disk
 from tumira.content.review import ask_review
 from tumira.content.store import digest_of
-from tumira.delivery.manage_carriers import add_carrier, keep_simulator
 from tumira.topups.states import Expired, PaymentInDoubt, StillPending
 
 START: Final = "/operator"

@@ -26,8 +26,8 @@ from tests.support.postgres.databases import clone
 from tests.support.processes.service import Caller, Service
 from tests.support.processes.watched import watch_simulator, watch_web, watch_worker
 from tests.support.webhooks.receivers import closed_port
+from tumira.carriers.manage import add_carrier
 from tumira.core import logging as logs
-from tumira.delivery.manage_carriers import add_carrier
 from tumira.identity.manage_accounts import credit
 from tumira.webhooks import manage
 

@@ -16,10 +16,10 @@ from tests.support.postgres.databases import clone
 from tests.support.processes.service import Service, free_port
 from tests.support.processes.watched import Watched, watch_web, watch_worker
 from tests.support.webhooks.receivers import Receiver, Request, run_receiver
+from tumira.carriers.manage import add_carrier
 from tumira.core import tracing as traces
 from tumira.core.ids import BATCH, MESSAGE, BatchId, message_ids, new_id, read_id
 from tumira.core.tracing import trace_of
-from tumira.delivery.manage_carriers import add_carrier
 from tumira.simulator.smsc import run_smsc
 from tumira.webhooks import manage
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.identity.customers import ONE, Customer, link, open_session, words
 from tests.support.processes.service import Service
+from tumira.carriers.manage import add_carrier
 from tumira.core.ids import BATCH, MESSAGE, new_id, read_id, write_id
-from tumira.delivery.manage_carriers import add_carrier
 from tumira.pricing.phone_numbers import write_phone
 
 BATCHES: Final = "/dashboard/batches"

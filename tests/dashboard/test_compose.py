@@ -15,9 +15,9 @@ import pytest
 from tests.support.identity.customers import ONE, Customer, open_session, words
 from tests.support.processes.service import Service
 from tumira.audit_log import OPERATOR
+from tumira.carriers.manage import add_carrier, remove_carrier
 from tumira.content.review import OPEN_MAX, add_template
 from tumira.content.templates import TemplateVerdict
-from tumira.delivery.manage_carriers import add_carrier, remove_carrier
 from tumira.identity import manage_accounts
 from tumira.pricing.actions import add_destination, set_price
 from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff

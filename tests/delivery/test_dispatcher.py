@@ -8,9 +8,9 @@ from msgspec import structs
 
 from tests.support.delivery.paper_link import open_dispatcher, open_line
 from tests.support.delivery.settling import World
+from tumira.carriers.routes.rules import CarrierRoute
 from tumira.delivery import dispatcher
 from tumira.delivery.lanes import Room
-from tumira.delivery.routes.rules import CarrierRoute
 from tumira.delivery.store import queue
 from tumira.delivery.store.queue import ClaimRequest
 from tumira.postgres.pinned_connection import PinnedConnection

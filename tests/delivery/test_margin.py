@@ -11,11 +11,12 @@ import pytest
 from tests.support.delivery.engine import numbers
 from tests.support.delivery.margins import check_margins
 from tests.support.delivery.settling import WORKER, World
+from tumira.carriers.routes import manage
+from tumira.carriers.routes.rules import SegmentCost
 from tumira.core.ids import AccountId, BatchId, MessageId
+from tumira.delivery import margin
 from tumira.delivery.lanes import BOTTOM, Room
-from tumira.delivery.outcomes import WHOLE, Taken
-from tumira.delivery.routes import manage, margin
-from tumira.delivery.routes.margin import (
+from tumira.delivery.margin import (
     NO_CARRIER,
     Margin,
     MarginBy,
@@ -25,7 +26,7 @@ from tumira.delivery.routes.margin import (
     set_cost,
     write_name,
 )
-from tumira.delivery.routes.rules import SegmentCost
+from tumira.delivery.outcomes import WHOLE, Taken
 from tumira.delivery.store import queue
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.delivery.store.settlement import LockedMessage, NewPart

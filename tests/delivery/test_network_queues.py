@@ -5,15 +5,13 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
-import pytest
-
 from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.delivery.settling import World
-from tumira.core.errors import FieldError, OperatorError
+from tumira.carriers import store as carriers
+from tumira.carriers.manage import remove_carrier
+from tumira.carriers.routes import manage, store
 from tumira.delivery.lanes import BOTTOM, Room
-from tumira.delivery.manage_carriers import add_carrier, remove_carrier
-from tumira.delivery.routes import manage, store
-from tumira.delivery.store import carriers, queue
+from tumira.delivery.store import queue
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.operations.maintenance import _fail_unroutable
 from tumira.sending.system_text import send_text
@@ -177,55 +175,6 @@ async def test_settled_messages_leave_whichever_queue_they_are_in(world: World) 
     await world.settle(world.taken(claimed, late=True), world.reported(claimed))
     assert await world.status(claimed.id) == "delivered"
     assert await waiting(world) == {"ZW-econet": 2}
-
-
-async def test_a_route_is_checked(world: World) -> None:
-    database = world.engine.database
-    await add_carrier(database, "za-only", "smpp://a:b@127.0.0.1:2775", ["ZA"], 10)
-
-    async def refused(field: str, **changed: object) -> None:
-        route = {"country": "ZW", "network": "econet", "carrier": "one", "priority": 1, "cost": Decimal(1)}
-        with pytest.raises(FieldError) as error:
-            await manage.add_route(database, **route | changed)  # type: ignore[arg-type]
-        assert error.value.field == field
-
-    await refused("country", country="ZM")
-    await refused("network", network="vodacom")
-    await refused("network", network="Econet")
-    await refused("carrier", carrier="nobody")
-    await refused("carrier", carrier="za-only")
-    await refused("priority", priority=-1)
-    await refused("cost", cost=Decimal("0.0000001"))
-    await refused("cost", cost=Decimal(-1))
-    await refused("currency", currency="ZAR")
-    for currency, usd in (("USD", 1), ("ZA", 1), ("ZAR", 0)):
-        with pytest.raises(FieldError):
-            await manage.set_rate(database, currency, Decimal(usd))
-    await manage.set_rate(database, "ZAR", Decimal("0.055"))
-    assert await manage.add_route(
-        database,
-        country="ZW",
-        network="econet",
-        carrier="one",
-        priority=1,
-        cost=Decimal("0.2"),
-        currency="ZAR",
-    )
-    assert not await manage.add_route(
-        database, country="ZW", network="econet", carrier="one", priority=2, cost=None
-    )
-    with pytest.raises(OperatorError, match="no such route"):
-        await manage.remove_route(database, country="ZW", network="netone", carrier="one")
-
-
-async def test_routes_to_networks_wait_until_the_upgrade_is_done(world: World) -> None:
-    await world.rows("INSERT INTO workers (id, version, last_step) VALUES ('old', '0.0.9', 9)")
-    with pytest.raises(OperatorError, match=r"older version still runs \(old\)"):
-        await add_route(world.engine, "econet")
-    # A route to a whole country changes no queue.
-    await add_route(world.engine, None)
-    await world.rows("DELETE FROM workers")
-    await add_route(world.engine, "econet")
 
 
 async def test_the_routes_of_a_carrier_go_with_it(world: World) -> None:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tumira.carriers.url import ASCII, LATIN_1
 from tumira.delivery.responses import CommandStatus
-from tumira.delivery.smpp.encoding import ASCII, LATIN_1, decode, encode, split_udh
+from tumira.delivery.smpp.encoding import decode, encode, split_udh
 from tumira.delivery.smpp.pdu import (
     MESSAGE_PAYLOAD,
     MESSAGE_STATE,

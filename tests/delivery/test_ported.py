@@ -11,10 +11,11 @@ from msgspec import structs
 
 from tests.support.delivery.settling import World
 from tests.support.delivery.smpp_peer import delivery
+from tumira.carriers.routes import manage
 from tumira.core.settings.networks import NetworkLookup
 from tumira.delivery.lanes import BOTTOM, Room
-from tumira.delivery.routes import lookup, manage, ported
-from tumira.delivery.routes.lookup import LookupWorker, read_answer
+from tumira.delivery.networks import lookup, ported
+from tumira.delivery.networks.lookup import LookupWorker, read_answer
 from tumira.delivery.smpp.deliver_sm import read_receipt
 from tumira.delivery.smpp.pdu import read_short_message
 from tumira.delivery.store import queue

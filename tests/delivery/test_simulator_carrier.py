@@ -11,17 +11,12 @@ import pytest_asyncio
 from tests.support.delivery.engine import Engine
 from tests.support.delivery.settling import World
 from tumira.audit_log import OPERATOR
-from tumira.delivery.carrier_url import parse
+from tumira.carriers import store as carriers
+from tumira.carriers.manage import add_carrier, change_carrier, keep_simulator, list_simulated, remove_carrier
+from tumira.carriers.routes.rules import Routes
+from tumira.carriers.url import parse
 from tumira.delivery.lanes import Room
-from tumira.delivery.manage_carriers import (
-    add_carrier,
-    change_carrier,
-    keep_simulator,
-    list_simulated,
-    remove_carrier,
-)
-from tumira.delivery.routes.rules import Routes
-from tumira.delivery.store import binds, carriers, queue
+from tumira.delivery.store import binds, queue
 from tumira.delivery.store.binds import BindReport, BindState
 from tumira.delivery.store.queue import ClaimRequest
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task

@@ -6,10 +6,10 @@ import pytest
 from msgspec import structs
 
 from tests.support.delivery.settling import World
+from tumira.carriers import store as carriers
+from tumira.carriers.routes.rules import SegmentCost
 from tumira.delivery import submission
 from tumira.delivery.outcomes import WHOLE, CarrierRefused, LeftInDoubt, Outcome, Released, RetryLater
-from tumira.delivery.routes.rules import SegmentCost
-from tumira.delivery.store import carriers
 from tumira.delivery.store.queue import PastAttempts
 from tumira.delivery.submission import Submission, SubmissionWriter, final_outcome, segment_taken
 

@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 from msgspec import structs
 
 from tests.support.delivery.settling import WORKER, World
+from tumira.carriers import store as carriers
+from tumira.carriers.store import Carrier
 from tumira.delivery import supervisor as supervisors
 from tumira.delivery.sender import Sender
-from tumira.delivery.store import binds, carriers
+from tumira.delivery.store import binds
 from tumira.delivery.store.binds import BindHealth, BindState
-from tumira.delivery.store.carriers import Carrier
 from tumira.delivery.supervisor import LEASE_S, Supervisor
 
 

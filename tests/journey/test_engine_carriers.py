@@ -9,14 +9,15 @@ import pytest
 from tests.support.delivery.engine import Engine, numbers
 from tests.support.delivery.scripted import Scripted
 from tests.support.processes.service import Caller, free_port
+from tumira.carriers import store as carriers
+from tumira.carriers.manage import remove_carrier
 from tumira.core.ids import MessageId
 from tumira.delivery import circuit_breaker, supervisor
 from tumira.delivery.lanes import Room
-from tumira.delivery.manage_carriers import remove_carrier
 from tumira.delivery.outcomes import Ended
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.settle import settle
-from tumira.delivery.store import binds, carriers, queue
+from tumira.delivery.store import binds, queue
 from tumira.delivery.store.binds import BindHealth, BindState
 from tumira.delivery.store.queue import ClaimRequest
 from tumira.simulator.misbehaviours import ResponseDelay

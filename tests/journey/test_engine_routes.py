@@ -15,9 +15,11 @@ from tests.support.carriers.smsportal import SmsPortalServer
 from tests.support.delivery.engine import Engine, numbers
 from tests.support.delivery.margins import check_margins
 from tests.support.processes.service import Caller, free_port, run_web
-from tumira.delivery.routes import manage, margin
-from tumira.delivery.routes.margin import MarginBy
-from tumira.delivery.store import binds, carriers
+from tumira.carriers import store as carriers
+from tumira.carriers.routes import manage
+from tumira.delivery import margin
+from tumira.delivery.margin import MarginBy
+from tumira.delivery.store import binds
 from tumira.delivery.store.binds import BindState
 from tumira.simulator.smsc import Smsc, run_smsc
 

@@ -9,8 +9,8 @@ import pytest
 from tests.support.chaos.breakable import Moody
 from tests.support.delivery.engine import Engine, numbers
 from tests.support.delivery.scripted import DROP, HOLD, Scripted
-from tumira.delivery import circuit_breaker, manage_carriers
-from tumira.delivery.manage_carriers import CarrierHealth
+from tumira.delivery import circuit_breaker
+from tumira.delivery.carrier_health import CarrierHealth, list_carriers
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.simulator.misbehaviours import NoAnswers
 from tumira.simulator.smsc import run_smsc
@@ -85,7 +85,7 @@ async def test_a_silent_carrier_is_shown_and_is_used_again_once_it_answers(
             return (await binds(engine))["one"]["silent"] is True
 
         await engine.until(is_silent, "not shown as silent")
-        (shown,) = await manage_carriers.list_carriers(engine.database)
+        (shown,) = await list_carriers(engine.database)
         assert shown.health is CarrierHealth.SILENT
         assert shown.binds[0].problem is not None
         assert shown.binds[0].problem.startswith("silent: ")
@@ -101,7 +101,7 @@ async def test_a_silent_carrier_is_shown_and_is_used_again_once_it_answers(
         moody.silent = False
         await engine.until_all("delivered")
         await until_bound(engine, "one")
-        (shown,) = await manage_carriers.list_carriers(engine.database)
+        (shown,) = await list_carriers(engine.database)
         assert (shown.health, shown.binds[0].problem) == (CarrierHealth.WELL, None)
 
 

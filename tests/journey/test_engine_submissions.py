@@ -16,6 +16,7 @@ from tests.support.delivery.smpp_peer import Carrier as Peer
 from tests.support.delivery.smpp_peer import Line, pdu
 from tests.support.delivery.smpp_session import SUBMIT, SUBMIT_RESP
 from tests.support.processes.service import free_port
+from tumira.carriers import store as carriers
 from tumira.delivery import sender as sender_module
 from tumira.delivery.lanes import BULK, NO_ROOM, Room
 from tumira.delivery.observer import Observer
@@ -24,7 +25,7 @@ from tumira.delivery.responses import CommandStatus
 from tumira.delivery.sender import Sender
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.smpp.link import SmppLink
-from tumira.delivery.store import carriers, queue
+from tumira.delivery.store import queue
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 
 WORKER: Final = "one"

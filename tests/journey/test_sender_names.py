@@ -11,10 +11,10 @@ from tests.support.delivery.engine import Engine, numbers
 from tests.support.delivery.scripted import SWALLOW, Scripted
 from tests.support.processes.service import Caller
 from tumira.audit_log import OWNER, Actor
+from tumira.carriers.manage import list_senders
+from tumira.carriers.routes.manage import add_route
 from tumira.core.errors import FieldError
-from tumira.delivery.manage_carriers import list_senders
 from tumira.delivery.responses import CommandStatus
-from tumira.delivery.routes.manage import add_route
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.store import timeline
 from tumira.sender_names import manage

@@ -20,7 +20,7 @@ from tests.support.postgres.databases import execute
 from tests.support.processes.programs import CHECKOUT, TUMIRA, environment
 from tests.support.processes.service import NO_TLS, free_port, new_caller, run_on, wait_until_ready
 from tests.support.sending.batchers import broken_promises
-from tumira.delivery.manage_carriers import add_carrier
+from tumira.carriers.manage import add_carrier
 
 RUN_S: Final = 120
 SENDS_BETWEEN: Final = 10

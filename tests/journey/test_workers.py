@@ -21,7 +21,7 @@ from tests.support.delivery.engine import numbers
 from tests.support.postgres.databases import execute
 from tests.support.processes.service import new_caller, run_on
 from tests.support.sending.batchers import broken_promises, open_batchers, send_call
-from tumira.delivery.manage_carriers import add_carrier
+from tumira.carriers.manage import add_carrier
 from tumira.delivery.sender import UNRECORDED_MAX
 from tumira.sending.types import Answered
 from tumira.simulator.connection import SmscConnection

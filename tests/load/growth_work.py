@@ -16,12 +16,13 @@ from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.batchers import send_call
 from tumira.accounts import store as accounts
 from tumira.api.schemas import write_sent
+from tumira.carriers import store as carriers
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id, made_at_ms, message_ids, new_id
 from tumira.delivery.lanes import Room
 from tumira.delivery.outcomes import Reported, Taken
 from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.settle import settle
-from tumira.delivery.store import carriers, queue
+from tumira.delivery.store import queue
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.delivery.store.settlement import NewPart
 from tumira.operations.maintenance import MAINTENANCE_TASKS, MaintenanceTask

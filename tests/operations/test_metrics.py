@@ -35,12 +35,12 @@ from tests.support.topups.paynow_server import paynow_server
 from tests.support.uploads.files import check_file
 from tests.support.webhooks.receivers import run_receiver
 from tests.support.webhooks.world import DATA
+from tumira.carriers.manage import add_carrier, add_http_carrier, new_access
+from tumira.carriers.routes.manage import add_route
 from tumira.core import metrics
 from tumira.core.ids import UploadId, new_id
 from tumira.core.settings import Encryption, Smtp
 from tumira.core.settings.payments import Payments, read_payments
-from tumira.delivery.manage_carriers import add_carrier, add_http_carrier, new_access
-from tumira.delivery.routes.manage import add_route
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.supervisor import CarrierTerms
 from tumira.events import NewEvent, record_events

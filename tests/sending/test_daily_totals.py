@@ -14,12 +14,13 @@ from tests.support.delivery.engine import numbers
 from tests.support.delivery.settling import WORKER, World, open_world
 from tests.support.delivery.traffic import miscounted
 from tests.support.processes.service import Caller
+from tumira.carriers import store as carriers
 from tumira.core.days import local_day
 from tumira.core.ids import AccountId, BatchId, MessageId, message_ids, new_id
 from tumira.delivery.lanes import Room
 from tumira.delivery.outcomes import Ended, Outcome
 from tumira.delivery.settle import settle
-from tumira.delivery.store import binds, carriers, queue
+from tumira.delivery.store import binds, queue
 from tumira.delivery.store.binds import BindReport, BindState
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.operations import maintenance

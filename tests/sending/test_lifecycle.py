@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise, product
 
-from tumira.delivery.carrier_url import REFUNDS
+from tumira.carriers.url import REFUNDS
 from tumira.sending.lifecycle import FAILED, MESSAGE_STATUSES, MOVES, is_final, may_move, remaining_s, steps
 
 # How far a message has come; among the final ones, `unconfirmed` is the one that knows least.

@@ -16,8 +16,9 @@ from tests.support.chaos.balancers import run_balancer
 from tests.support.postgres.databases import clone
 from tests.support.postgres.embedded import wait_for
 from tests.support.processes.service import NO_TLS, Service, free_port, run_web
-from tumira.delivery.manage_carriers import add_carrier, keep_simulator, remove_carrier
-from tumira.delivery.store import binds, carriers
+from tumira.carriers import store as carriers
+from tumira.carriers.manage import add_carrier, keep_simulator, remove_carrier
+from tumira.delivery.store import binds
 from tumira.postgres.pool import Database
 from tumira.simulator.handsets import HandsetFiles, ReceivedText, directory_in, moment
 

@@ -10,7 +10,7 @@ from tests.support.identity.customers import Customer, open_session, words
 from tests.support.identity.operators import OperatorBrowser, new_operator
 from tests.support.identity.people import goes_to, run_behind_proxy
 from tests.support.processes.service import NO_TLS, Service, free_port
-from tumira.delivery.manage_carriers import keep_simulator, remove_carrier
+from tumira.carriers.manage import keep_simulator, remove_carrier
 
 CARRIERS: Final = "/operator/carriers"
 PASSWORD: Final = "hushhush"

@@ -16,7 +16,7 @@ from tests.support.postgres.databases import clone, open_directory
 from tests.support.postgres.embedded import wait_for
 from tests.support.processes.forked_commands import start_part
 from tests.support.processes.service import NO_TLS, Service, free_port, run_on, run_web
-from tumira.delivery.manage_carriers import keep_simulator
+from tumira.carriers.manage import keep_simulator
 from tumira.identity import manage_accounts
 
 

@@ -18,6 +18,8 @@ from tests.support.papers import ISSUER
 from tests.support.processes.service import Service
 from tests.support.schedules.sends import ACTOR, make_due, schedule, start_due
 from tumira.audit_log import Actor
+from tumira.carriers.manage import add_carrier, add_http_carrier, new_access
+from tumira.carriers.routes.manage import add_route, set_rate
 from tumira.contacts import manage as lists
 from tumira.contacts import manage_texts as texts
 from tumira.content import near_line
@@ -49,8 +51,6 @@ from tumira.core.ids import (
     read_id,
     write_id,
 )
-from tumira.delivery.manage_carriers import add_carrier, add_http_carrier, new_access
-from tumira.delivery.routes.manage import add_route, set_rate
 from tumira.delivery.store import latency as latencies
 from tumira.events import NewEvent, record_events
 from tumira.identity import manage_accounts

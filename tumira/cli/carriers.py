@@ -13,6 +13,10 @@ from typing import Any, Final
 
 import click
 
+from tumira.carriers import manage as manage_carriers
+from tumira.carriers import url as carrier_url
+from tumira.carriers.manage import PRIORITY_DEFAULT, PRIORITY_MAX, SIMULATOR
+from tumira.carriers.store import HttpAccess
 from tumira.cli import http_carriers
 from tumira.cli.output import (
     actor,
@@ -25,11 +29,9 @@ from tumira.cli.output import (
     wants_json,
 )
 from tumira.core.errors import OperatorError
-from tumira.delivery import carrier_url, manage_carriers
-from tumira.delivery.manage_carriers import PRIORITY_DEFAULT, PRIORITY_MAX, SIMULATOR, CarrierState
+from tumira.delivery.carrier_health import CarrierState, list_carriers
 from tumira.delivery.smpp.bind_check import check_bind
 from tumira.delivery.store.binds import BindState
-from tumira.delivery.store.carriers import HttpAccess
 from tumira.postgres.pool import Database
 
 PASSWORD_BYTES_MAX: Final = 1024
@@ -174,7 +176,7 @@ async def _add(
 @database_command
 async def carrier_list(database: Database) -> None:
     """List the carriers, those used first in front, and how each is."""
-    states = await manage_carriers.list_carriers(database)
+    states = await list_carriers(database)
     show_all(
         [_carrier(one) for one in states],
         empty="No carriers: `tumira carrier add` adds one.",
@@ -191,7 +193,7 @@ async def carrier_show(database: Database, *, name: str) -> None:
 
 
 async def _describe(database: Database, name: str) -> Mapping[str, Any]:
-    for state in await manage_carriers.list_carriers(database):
+    for state in await list_carriers(database):
         if state.carrier.name == name:
             return {**_carrier(state), **await http_carriers.describe(database, state.carrier)}
     return {}

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import click
 
+from tumira.carriers import http_store as http_carriers
+from tumira.carriers.http.access import callback_url, read_profile
+from tumira.carriers.http.profile import Profile, load_profile, profile_names
+from tumira.carriers.manage import new_access
+from tumira.carriers.store import Carrier, HttpAccess
 from tumira.cli.output import load_settings
 from tumira.core.errors import OperatorError
 from tumira.delivery.http import trial
-from tumira.delivery.http.access import callback_url, read_profile
-from tumira.delivery.http.profile import Profile, load_profile, profile_names
-from tumira.delivery.manage_carriers import new_access
-from tumira.delivery.store import http_carriers
-from tumira.delivery.store.carriers import Carrier, HttpAccess
 from tumira.postgres.pool import Database
 from tumira.pricing.phone_numbers import read_phone
 from tumira.pricing.store import get_tariff

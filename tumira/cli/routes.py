@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import click
 
+from tumira.carriers.manage import PRIORITY_DEFAULT, PRIORITY_MAX
+from tumira.carriers.routes import manage, store
+from tumira.carriers.routes.rules import CarrierRoute
 from tumira.cli.output import actor, choice, database_command, show, show_all, tell, wants_json
 from tumira.core.days import local_day
 from tumira.core.money import CURRENCY
-from tumira.delivery.manage_carriers import PRIORITY_DEFAULT, PRIORITY_MAX
-from tumira.delivery.routes import manage, store
-from tumira.delivery.routes import margin as margins
-from tumira.delivery.routes.margin import Margin, MarginBy, month_of
-from tumira.delivery.routes.rules import CarrierRoute
+from tumira.delivery import margin as margins
+from tumira.delivery.margin import Margin, MarginBy, month_of
 from tumira.postgres.pool import Database
 
 

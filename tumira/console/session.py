@@ -13,9 +13,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.audit_log import Actor
+from tumira.carriers.manage import list_simulated
 from tumira.core.settings.seller import NO_SELLER, Seller
 from tumira.core.translation import _, mark
-from tumira.delivery.manage_carriers import list_simulated
 from tumira.html.forms import FormRefused
 from tumira.html.guards import address_of, refuse_foreign_writes
 from tumira.html.redirect import NavItem, current_item, redirect

@@ -12,12 +12,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.audit_log import Actor
+from tumira.carriers.manage import list_simulated
 from tumira.core.dns import Resolve, Resolver
 from tumira.core.ids import AccountId
 from tumira.core.settings.seller import Seller
 from tumira.core.translation import mark
 from tumira.dashboard.permissions import PrivateRoute, allows, needed_for
-from tumira.delivery.manage_carriers import list_simulated
 from tumira.html.cookies import Cookie
 from tumira.html.guards import READING, address_of, refuse_foreign_writes
 from tumira.html.redirect import NavItem, current_item, redirect

@@ -9,13 +9,13 @@ from uuid import UUID
 import structlog
 from msgspec import structs
 
+from tumira.carriers.routes.rules import Routes
 from tumira.content.passcodes import is_passcode
 from tumira.core import metrics
 from tumira.core.loops import log_failure
 from tumira.delivery.clocks import Clocks
 from tumira.delivery.lanes import BULK, NO_ROOM, SMALL, Room
 from tumira.delivery.link import References
-from tumira.delivery.routes.rules import Routes
 from tumira.delivery.sender import Sender
 from tumira.delivery.store import queue
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest, PastAttempts

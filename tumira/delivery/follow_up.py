@@ -10,15 +10,17 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from tumira.carriers import http_store as http_carriers
+from tumira.carriers import store as carriers
+from tumira.carriers.url import CarrierSettings
 from tumira.core.backoff import RESENDS_MAX
 from tumira.core.ids import MessageId, first_id
-from tumira.delivery.carrier_url import CarrierSettings
 from tumira.delivery.match_receipts import MatchCandidates, find_candidates, match_kept
 from tumira.delivery.outcomes import Ended, LeftInDoubt, Outcome, Resumed
 from tumira.delivery.receipt_rules import NUMBER_END
 from tumira.delivery.settle import settle
 from tumira.delivery.settle_rules import NO_RULES
-from tumira.delivery.store import binds, carriers, http_carriers, queue, receipts, settlement
+from tumira.delivery.store import binds, queue, receipts, settlement
 from tumira.delivery.store import waiting as places
 from tumira.delivery.store.queue import PastAttempts
 from tumira.delivery.store.settlement import LockedMessage

@@ -15,7 +15,6 @@ from tumira.delivery.receipt_rules import (
     NUMBER_END,
     Receipt,
     UnmatchedReceipt,
-    digits,
     key,
     same_number,
     spellings,
@@ -32,6 +31,7 @@ from tumira.delivery.store.receipts import (
 from tumira.delivery.store.settlement import NewPart
 from tumira.postgres.connection import Connection
 from tumira.pricing.destinations import Destination
+from tumira.pricing.phone_numbers import digits
 from tumira.sending.lifecycle import is_final
 
 # A message waits at most a day for a carrier, three days for its receipt, and a late one counts for a week.

@@ -9,6 +9,7 @@ from typing import Final
 
 from tumira import audit_log
 from tumira.audit_log import Actor
+from tumira.carriers import store as carriers
 from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import MESSAGE, MessageId, first_id, write_id
 from tumira.core.translation import _, mark
@@ -17,7 +18,7 @@ from tumira.delivery.match_receipts import bounds
 from tumira.delivery.outcomes import Reported
 from tumira.delivery.receipt_rules import SAME_ID, id_condition, same_number, spellings
 from tumira.delivery.settle import settle
-from tumira.delivery.store import carriers, unmatched
+from tumira.delivery.store import unmatched
 from tumira.delivery.store.receipts import delete
 from tumira.delivery.store.unmatched import CandidateSegment, ListedReceipt
 from tumira.postgres.connection import Connection

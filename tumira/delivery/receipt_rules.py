@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tumira.core.translation import _
 from tumira.pricing.destinations import Destination
-from tumira.pricing.phone_numbers import MARK
+from tumira.pricing.phone_numbers import MARK, digits
 from tumira.sending.lifecycle import FAILURE_REASONS
 
 TEXT_MAX: Final = 500
@@ -134,13 +134,6 @@ def spellings(carrier_ref: str) -> Sequence[str]:
         found.append(f"{int(same):x}")
     found.append(str(int(same, 16)))
     return tuple(dict.fromkeys(found))
-
-
-_NOT_DIGIT: Final = re.compile(r"[^0-9]+")
-
-
-def digits(address: str) -> str:
-    return address if address.isdecimal() and address.isascii() else _NOT_DIGIT.sub("", address)
 
 
 def whole_numbers(address: str, destinations: Iterable[Destination]) -> frozenset[str]:

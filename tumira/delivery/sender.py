@@ -18,6 +18,7 @@ from uuid import UUID
 
 import structlog
 
+from tumira.carriers.store import Carrier
 from tumira.core import metrics
 from tumira.core.backoff import RETRIES_MAX, RETRIES_UNKNOWN_MAX
 from tumira.core.ids import MESSAGE, write_id
@@ -30,7 +31,6 @@ from tumira.delivery.outcomes import AlreadyTaken, LeftInDoubt, Outcome
 from tumira.delivery.recorder import GROUP_MAX, Recorder
 from tumira.delivery.responses import Action, ResponseRule
 from tumira.delivery.store.binds import BindReport, BindState
-from tumira.delivery.store.carriers import Carrier
 from tumira.delivery.submission import Submission, final_outcome, segment_taken
 from tumira.delivery.throttle import Throttle
 from tumira.sending.lifecycle import remaining_s

@@ -12,7 +12,11 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
+from tumira.carriers.routes.rules import find_cost, list_costs
+from tumira.carriers.routes.store import list_routes
 from tumira.core.ids import AccountId, BatchId
+from tumira.delivery import margin
+from tumira.delivery.networks.ported import learn_networks, record_learnt
 from tumira.delivery.outcomes import (
     AlreadyTaken,
     CarrierRefused,
@@ -23,10 +27,6 @@ from tumira.delivery.outcomes import (
     RetryLater,
     Taken,
 )
-from tumira.delivery.routes import margin
-from tumira.delivery.routes.ported import learn_networks, record_learnt
-from tumira.delivery.routes.rules import find_cost, list_costs
-from tumira.delivery.routes.store import list_routes
 from tumira.delivery.settle_rules import (
     NO_RULES,
     REFUND_ALL,

@@ -12,6 +12,7 @@ from tumira.core.days import local_ordinal, local_time
 from tumira.core.ids import AccountId, BatchId, made_at_ms
 from tumira.core.translation import _
 from tumira.delivery import receipt_rules
+from tumira.delivery.margin import Sale
 from tumira.delivery.outcomes import (
     WHOLE,
     AlreadyTaken,
@@ -25,7 +26,6 @@ from tumira.delivery.outcomes import (
     RetryLater,
     Taken,
 )
-from tumira.delivery.routes.margin import Sale
 from tumira.delivery.store.settlement import (
     BatchChange,
     ClosedBatch,

@@ -6,7 +6,10 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Final
 
+from tumira.carriers.routes.rules import SegmentCost
+from tumira.carriers.store import Carrier
 from tumira.core.backoff import retry_wait_s
+from tumira.delivery.margin import set_cost
 from tumira.delivery.outcomes import (
     WHOLE,
     CarrierRefused,
@@ -17,11 +20,8 @@ from tumira.delivery.outcomes import (
     Taken,
 )
 from tumira.delivery.receipt_rules import key
-from tumira.delivery.routes.margin import set_cost
-from tumira.delivery.routes.rules import SegmentCost
 from tumira.delivery.smpp.encoding import EncodedText, encode
 from tumira.delivery.smpp.pdu import SubmitBodies, relative_validity
-from tumira.delivery.store.carriers import Carrier
 from tumira.delivery.store.queue import ClaimedMessage, PastAttempts
 from tumira.delivery.store.references import SubmissionReference
 from tumira.delivery.store.settlement import NewPart

@@ -13,6 +13,11 @@ from uuid import UUID
 
 import structlog
 
+from tumira.carriers import store as carriers
+from tumira.carriers.http.access import callback_url, open_carrier
+from tumira.carriers.routes import store as route_store
+from tumira.carriers.routes.rules import CarrierRoute, Routes
+from tumira.carriers.store import Carrier
 from tumira.core import metrics
 from tumira.core.ids import MessageId
 from tumira.core.loops import forever, log_failure
@@ -20,7 +25,6 @@ from tumira.core.tracing import Tracer
 from tumira.delivery.clocks import PUBLISH_S, Clocks
 from tumira.delivery.dispatcher import Dispatcher
 from tumira.delivery.follow_up import DOUBT_WAIT_S
-from tumira.delivery.http.access import callback_url, open_carrier
 from tumira.delivery.http.client import DEFAULT_TIMEOUTS as DEFAULT_HTTP_TIMEOUTS
 from tumira.delivery.http.client import CarrierClient, HttpTimeouts
 from tumira.delivery.http.follower import HttpFollower
@@ -29,17 +33,14 @@ from tumira.delivery.link import Link, LinkListener
 from tumira.delivery.observer import FLUSH_S, Observer
 from tumira.delivery.outcomes import LeftInDoubt
 from tumira.delivery.recorder import Recorder
-from tumira.delivery.routes import store as route_store
-from tumira.delivery.routes.rules import CarrierRoute, Routes
 from tumira.delivery.sender import Sender
 from tumira.delivery.settle import settle
 from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS as DEFAULT_SMPP_TIMEOUTS
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.smpp.link import SmppLink
-from tumira.delivery.store import binds, carriers, queue
+from tumira.delivery.store import binds, queue
 from tumira.delivery.store import waiting as places
 from tumira.delivery.store.binds import BindHealth, BindState
-from tumira.delivery.store.carriers import Carrier
 from tumira.postgres.connection import Connection
 from tumira.postgres.notify import listen
 from tumira.postgres.pool import Database

@@ -12,17 +12,18 @@ import structlog
 
 from tumira.accounts import ledger_proofs, money_days
 from tumira.approvals import store as approvals
+from tumira.carriers import store as carriers
+from tumira.carriers.routes import store as route_store
+from tumira.carriers.routes.rules import list_losing, rank_carriers
 from tumira.content import near_line_store
 from tumira.content import store as content_store
 from tumira.core import metrics
 from tumira.core.ids import ACCOUNT, first_id, write_id
 from tumira.core.loops import forever
 from tumira.delivery import follow_up, match_receipts
+from tumira.delivery.networks import ported
 from tumira.delivery.replies import store as reply_parts
-from tumira.delivery.routes import ported
-from tumira.delivery.routes import store as route_store
-from tumira.delivery.routes.rules import list_losing, rank_carriers
-from tumira.delivery.store import binds, carriers, receipts, references, sender_refusals
+from tumira.delivery.store import binds, receipts, references, sender_refusals
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store import waiting as places
 from tumira.delivery.supervisor import LEASE_S

@@ -13,11 +13,12 @@ import structlog
 from prometheus_client import generate_latest
 
 from tumira import VERSION
+from tumira.carriers import http_store as http_carriers
+from tumira.carriers.routes.rules import list_losing
+from tumira.carriers.routes.store import list_routes
 from tumira.core import metrics
 from tumira.core.database_errors import UNAVAILABLE
-from tumira.delivery.routes.rules import list_losing
-from tumira.delivery.routes.store import list_routes
-from tumira.delivery.store import binds, http_carriers
+from tumira.delivery.store import binds
 from tumira.delivery.store.binds import BindState
 from tumira.operations import totals
 from tumira.operations.totals import WAITING_MAX

@@ -44,6 +44,10 @@ _BETWEEN_DIGITS: Final = re.compile(r"[\s()./-]+")
 _NOT_DIGITS: Final = re.compile(r"[^0-9]")
 
 
+def digits(address: str) -> str:
+    return address if address.isdecimal() and address.isascii() else _NOT_DIGITS.sub("", address)
+
+
 def read_phone(tariff: Tariff, text: str, country: str | None = None) -> str | None:
     """Read a number as people write it; None if we cannot send to it.
 

@@ -8,9 +8,9 @@ from typing import Final
 
 import asyncpg
 
+from tumira.carriers import store as carriers
 from tumira.core.database_errors import UNAVAILABLE
 from tumira.core.loops import forever, say_unavailable
-from tumira.delivery.store import carriers
 from tumira.postgres.pool import Database
 from tumira.simulator import handsets
 

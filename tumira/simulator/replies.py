@@ -5,8 +5,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Final
 
+from tumira.carriers import url as carrier_url
 from tumira.core.errors import OperatorError
-from tumira.delivery import carrier_url
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.smpp.encoding import encode

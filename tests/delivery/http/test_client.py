@@ -9,13 +9,13 @@ from typing import Final
 import pytest
 
 from tests.support.processes.service import free_port
+from tumira.carriers.http.access import open_carrier
+from tumira.carriers.http.carrier import HttpCarrier
+from tumira.carriers.http.values import HttpRequest
+from tumira.carriers.manage import new_access
 from tumira.delivery.http import connections
-from tumira.delivery.http.access import open_carrier
-from tumira.delivery.http.carrier import HttpCarrier
 from tumira.delivery.http.client import AccessDeniedError, CarrierClient, HttpTimeouts
 from tumira.delivery.http.connections import AnswerLostError, CarrierConnections, RequestNotSentError
-from tumira.delivery.http.values import HttpRequest
-from tumira.delivery.manage_carriers import new_access
 
 TIMING: Final = HttpTimeouts(connect_s=2, answer_s=0.3)
 OK: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-One: 1\r\n\r\nok"

@@ -12,10 +12,10 @@ import pytest
 
 from tests.support.mail.server import mail_server
 from tests.support.webhooks.receivers import Authority, closed_port, deaf_port, run_receiver
+from tumira.carriers import url as carrier_url
+from tumira.carriers.store import Carrier, HttpAccess
 from tumira.core.dns import Resolver
 from tumira.core.settings import load
-from tumira.delivery import carrier_url
-from tumira.delivery.store.carriers import Carrier, HttpAccess
 from tumira.operations.doctor import carriers, examine
 from tumira.operations.doctor.carriers import CarrierPlace, check_carrier, place_of
 from tumira.operations.doctor.diagnosis import Diagnosis, Level

@@ -32,7 +32,7 @@ from tests.support.postgres.standby import Pair, Server
 from tests.support.processes.forked_commands import ROOT, ForkedProcess, start_forked
 from tests.support.processes.programs import environment
 from tests.support.processes.service import NO_TLS, Caller, new_caller
-from tumira.delivery.manage_carriers import add_carrier
+from tumira.carriers.manage import add_carrier
 from tumira.postgres.embedded.files import server_user
 from tumira.postgres.embedded.server import ROLE
 from tumira.postgres.pool import Database

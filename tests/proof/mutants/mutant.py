@@ -24,7 +24,7 @@ delivery/match_receipts delivery/place_receipts delivery/receipt_rules delivery/
 delivery/responses delivery/sender delivery/settle delivery/settle_rules delivery/submission
 delivery/supervisor delivery/throttle delivery/store/binds delivery/store/margins delivery/store/queue
 delivery/store/receipts delivery/store/references delivery/store/refunds delivery/store/settlement
-delivery/store/waiting delivery/routes/margin delivery/routes/rules events
+delivery/store/waiting delivery/margin carriers/routes/rules events
 """
 TARGETS: Final = tuple(f"tumira/{name}.py" for name in sorted(f"{_MONEY} {_ENGINE}".split()))
 

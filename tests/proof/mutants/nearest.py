@@ -46,7 +46,16 @@ _BY_PROGRAMS: Final = {
     "topups/vouchers": "console/test_vouchers",
 }
 # The subjects of the targets, and what they meet in; tests of pages and journeys are further away.
-_FOLDERS: Final = ("accounts", "approvals", "delivery", "pricing", "schedules", "sending", "topups")
+_FOLDERS: Final = (
+    "accounts",
+    "approvals",
+    "carriers",
+    "delivery",
+    "pricing",
+    "schedules",
+    "sending",
+    "topups",
+)
 _FILES: Final = """
 test_events chaos/test_races chaos/test_batcher chaos/test_claims_in_doubt chaos/test_lifetimes
 chaos/test_opt_outs chaos/test_schedule_kills chaos/test_top_up_races identity/test_members

@@ -25,9 +25,9 @@ from tests.proof.simulation.trace import Trace
 from tests.support.processes.service import Caller
 from tests.support.sending.batchers import send_call
 from tumira.api.schemas import write_sent
+from tumira.carriers.manage import add_carrier
 from tumira.core import backoff
 from tumira.delivery import circuit_breaker, dispatcher, supervisor
-from tumira.delivery.manage_carriers import add_carrier
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.supervisor import CarrierTerms, Supervisor
 from tumira.operations import maintenance

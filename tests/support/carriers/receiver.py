@@ -10,8 +10,8 @@ import httpx
 
 from tests.support.processes.service import NO_TLS
 from tests.support.topups.servers import listening
-from tumira.delivery.http.carrier import HttpCarrier
-from tumira.delivery.http.values import (
+from tumira.carriers.http.carrier import HttpCarrier
+from tumira.carriers.http.values import (
     CallbackContent,
     CallbackRefused,
     CallbackRequest,

@@ -32,8 +32,8 @@ from tests.support.postgres.databases import complete
 from tests.support.postgres.standby import Pair, run_pair
 from tests.support.processes.service import NO_TLS, Caller, new_caller
 from tumira.accounts.rate_limit import WINDOW_S
+from tumira.carriers.manage import add_carrier
 from tumira.core.ids import BATCH, AccountId, read_id
-from tumira.delivery.manage_carriers import add_carrier
 from tumira.postgres.pool import Database
 
 WEBS: Final = ("web1", "web2")

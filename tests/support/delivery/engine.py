@@ -16,10 +16,10 @@ from tests.support.carriers.server import CarrierServer
 from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.batchers import broken_promises, send_call
 from tumira.api.schemas import write_sent
+from tumira.carriers.manage import add_carrier, add_http_carrier, new_access
 from tumira.core import backoff
 from tumira.delivery import supervisor
 from tumira.delivery.http.client import HttpTimeouts
-from tumira.delivery.manage_carriers import add_carrier, add_http_carrier, new_access
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.supervisor import CarrierTerms
 from tumira.postgres.pool import KEY_LOOKUPS, Database

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from tests.support.delivery.settling import REFUND_ALL, WORKER, World
+from tumira.carriers import store as carriers
+from tumira.carriers.routes.rules import Routes
 from tumira.delivery.clocks import Clocks
 from tumira.delivery.dispatcher import Dispatcher
 from tumira.delivery.link import NO_REFERENCES, LinkListener, References
 from tumira.delivery.observer import Observer
 from tumira.delivery.recorder import Recorder
 from tumira.delivery.responses import Action, ResponseRule
-from tumira.delivery.routes.rules import Routes
 from tumira.delivery.sender import Sender
-from tumira.delivery.store import carriers
 from tumira.delivery.store.queue import ClaimedMessage, PastAttempts
 from tumira.delivery.store.references import SubmissionReference
 from tumira.delivery.submission import Submission, SubmissionWriter

@@ -13,8 +13,9 @@ import asyncpg
 
 from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.processes.service import Caller
+from tumira.carriers import store as carriers
+from tumira.carriers.url import CarrierSettings
 from tumira.delivery import follow_up
-from tumira.delivery.carrier_url import CarrierSettings
 from tumira.delivery.lanes import Room
 from tumira.delivery.outcomes import (
     CarrierRefused,
@@ -27,7 +28,7 @@ from tumira.delivery.outcomes import (
 )
 from tumira.delivery.receipt_rules import Receipt, key
 from tumira.delivery.settle import settle
-from tumira.delivery.store import carriers, queue, receipts
+from tumira.delivery.store import queue, receipts
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.delivery.store.settlement import NewPart
 from tumira.delivery.store.waiting import QueueEntry

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.support.delivery.smpp_peer import Carrier, Line, RecordingListener
-from tumira.delivery.carrier_url import CarrierSettings, parse
+from tumira.carriers.url import CarrierSettings, parse
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.smpp.pdu import Command, SubmitBodies
 from tumira.delivery.smpp.session import SmppSession, connect

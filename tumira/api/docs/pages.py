@@ -20,9 +20,9 @@ from tumira.api.app import DOCUMENT_PATH, PREFIX
 from tumira.api.docs import markdown
 from tumira.api.docs.markdown import Markdown
 from tumira.api.docs.reference import list_fields, list_parameters, reference
+from tumira.carriers.manage import list_simulated
 from tumira.core.database_errors import UNAVAILABLE
 from tumira.core.settings.support import NO_SUPPORT, Support
-from tumira.delivery.manage_carriers import list_simulated
 from tumira.html.page import HEADERS, Assets, Templates
 from tumira.postgres.pool import Database
 

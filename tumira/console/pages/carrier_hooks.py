@@ -18,23 +18,23 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from tumira.core import metrics
-from tumira.core.loops import forever, log_failure
-from tumira.delivery.http.access import HOOKS, open_carrier
-from tumira.delivery.http.carrier import HttpCarrier
-from tumira.delivery.http.take_reports import take_reports
-from tumira.delivery.http.values import (
+from tumira.carriers import store as carriers
+from tumira.carriers.http.access import HOOKS, open_carrier
+from tumira.carriers.http.carrier import HttpCarrier
+from tumira.carriers.http.values import (
     CallbackContent,
     CallbackMode,
     CallbackRefused,
     CallbackRequest,
     IncomingReply,
 )
+from tumira.carriers.store import Carrier
+from tumira.core import metrics
+from tumira.core.loops import forever, log_failure
+from tumira.delivery.http.take_reports import take_reports
 from tumira.delivery.observer import FLUSH_S, Observer
 from tumira.delivery.replies.parts import ADDRESS_MAX, ReplyPart
 from tumira.delivery.replies.receive import store_replies
-from tumira.delivery.store import carriers
-from tumira.delivery.store.carriers import Carrier
 from tumira.html.form_body import read_body
 from tumira.postgres.pool import Database
 

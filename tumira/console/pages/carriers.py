@@ -14,23 +14,25 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.carriers import http_store as http_carriers
+from tumira.carriers import manage as manage_carriers
+from tumira.carriers.http.access import callback_url
+from tumira.carriers.http.profile import load_profile, profile_names
+from tumira.carriers.http_store import CarrierBalance
+from tumira.carriers.manage import PRIORITY_DEFAULT
+from tumira.carriers.store import Carrier
 from tumira.console import hourly_charts
 from tumira.console.session import OperatorSession, Services, page
 from tumira.core.errors import FieldError, OperatorError
 from tumira.core.translation import _, mark
-from tumira.delivery import manage_carriers
-from tumira.delivery.http.access import callback_url
+from tumira.delivery.carrier_health import CarrierHealth, CarrierState, list_carriers
 from tumira.delivery.http.client import HttpTimeouts
-from tumira.delivery.http.profile import load_profile, profile_names
 from tumira.delivery.http.trial import AccessCheck, check_access
-from tumira.delivery.manage_carriers import PRIORITY_DEFAULT, CarrierHealth, CarrierState
 from tumira.delivery.smpp.bind_check import BindCheck, check_bind
 from tumira.delivery.smpp.connection import SmppTimeouts
-from tumira.delivery.store import binds, hourly, http_carriers
+from tumira.delivery.store import binds, hourly
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.binds import BindHealth, BindState
-from tumira.delivery.store.carriers import Carrier
-from tumira.delivery.store.http_carriers import CarrierBalance
 from tumira.delivery.store.latency import CarrierTally
 from tumira.html import chart
 from tumira.html.forms import Form, FormRefused, TextField, Whole
@@ -157,7 +159,7 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 async def show_carriers(session: OperatorSession) -> Response:
-    states = await manage_carriers.list_carriers(session.database)
+    states = await list_carriers(session.database)
     now = datetime.now(UTC)
     async with session.database.connection() as connection:
         tallies = await _tallies(connection, now)
@@ -258,7 +260,7 @@ def _writers(now: datetime) -> Mapping[str, Any]:
 async def _states(session: OperatorSession) -> Sequence[CarrierState]:
     """Return all carriers, and first the carrier of the address."""
     name = session.request.path_params["name"]
-    states = await manage_carriers.list_carriers(session.database)
+    states = await list_carriers(session.database)
     own = or_404(
         next((one for one in states if one.carrier.name == name), None), _("This carrier does not exist")
     )

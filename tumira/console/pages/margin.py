@@ -13,8 +13,8 @@ from tumira.console.session import OperatorSession, Services, page
 from tumira.core.days import local_day
 from tumira.core.ids import ACCOUNT, write_id
 from tumira.core.translation import _, mark
-from tumira.delivery.routes import margin as margins
-from tumira.delivery.routes.margin import NO_CARRIER, Margin, MarginBy, end_of_month, month_of
+from tumira.delivery import margin as margins
+from tumira.delivery.margin import NO_CARRIER, Margin, MarginBy, end_of_month, month_of
 from tumira.html.forms import TYPED_MAX, ListFilterForm, TextField
 from tumira.html.page import write_exact_usd
 from tumira.pricing.networks import NAMES

@@ -7,13 +7,13 @@ from typing import Any, Final
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.carriers.manage import PRIORITY_DEFAULT
+from tumira.carriers.routes import manage, store
 from tumira.console.session import OperatorSession, Services, page
 from tumira.core.errors import OperatorError
 from tumira.core.money import CURRENCY
 from tumira.core.translation import _, mark
-from tumira.delivery import manage_carriers
-from tumira.delivery.manage_carriers import PRIORITY_DEFAULT
-from tumira.delivery.routes import manage, store
+from tumira.delivery.carrier_health import list_carriers
 from tumira.html.forms import TYPED_MAX, Form, FormRefused, TextField, Whole
 from tumira.html.redirect import redirect
 from tumira.pricing.networks import NAMES, NETWORKS, OTHER, TABLE_DATE
@@ -77,7 +77,7 @@ def routes(services: Services) -> Sequence[Route]:
 
 async def show_routes(session: OperatorSession) -> Response:
     routes, losing = await manage.list_routes(session.database)
-    carriers = await manage_carriers.list_carriers(session.database)
+    carriers = await list_carriers(session.database)
     async with session.database.connection() as connection:
         tariff = await get_tariff(connection)
         rates = await store.list_rates(connection)

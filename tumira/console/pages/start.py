@@ -11,14 +11,13 @@ from typing import Final
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.carriers.routes.rules import CarrierRoute, list_losing, rank_carriers
+from tumira.carriers.routes.store import list_routes
 from tumira.console.session import HOME, OperatorSession, Services, page
 from tumira.content.store import list_requested
 from tumira.core.ids import first_id
 from tumira.core.translation import _, ngettext
-from tumira.delivery import manage_carriers
-from tumira.delivery.manage_carriers import CarrierHealth, CarrierState
-from tumira.delivery.routes.rules import CarrierRoute, list_losing, rank_carriers
-from tumira.delivery.routes.store import list_routes
+from tumira.delivery.carrier_health import CarrierHealth, CarrierState, list_carriers
 from tumira.delivery.store import binds, sender_refusals, unmatched
 from tumira.operations.audit import runs
 from tumira.postgres import migrate, nodes, partitions
@@ -130,7 +129,7 @@ async def _list_delivery(session: OperatorSession, connection: Connection) -> Se
     found = []
     tariff = await get_tariff(connection)
     uncovered = await binds.countries_without_carrier(connection)
-    states = await manage_carriers.list_carriers(session.database)
+    states = await list_carriers(session.database)
     routes = await list_routes(connection)
     cut_off = [
         *(tariff.names.get(code, code) for code in uncovered),

@@ -8,6 +8,7 @@ from msgspec import structs
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.carriers.manage import list_senders
 from tumira.content.review import REVIEW_NOTE_MAX
 from tumira.core.errors import (
     ContentRejected,
@@ -31,7 +32,6 @@ from tumira.dashboard.drafts import describe_draft, examine_pattern, review_draf
 from tumira.dashboard.pages.contacts.choose import ContactChoices, find_message, keep_file, list_choices
 from tumira.dashboard.send_later import NOW, Later, LaterForm, describe_later, find_held, path_of, write_typed
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.delivery.manage_carriers import list_senders
 from tumira.html.form_body import read_fields
 from tumira.html.forms import FormId, FormRefused, TextField, new_form_id
 from tumira.html.redirect import redirect

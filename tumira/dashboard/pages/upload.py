@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.approvals import store as approvals
+from tumira.carriers.manage import list_senders
 from tumira.core import money
 from tumira.core.errors import FieldError, Refusal, ServiceUnavailable
 from tumira.core.ids import UPLOAD, UploadId, write_id
@@ -29,7 +30,6 @@ from tumira.dashboard.send_later import (
     path_of,
 )
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.delivery.manage_carriers import list_senders
 from tumira.html.forms import TextField, read_path_id
 from tumira.html.page import write_count
 from tumira.html.redirect import redirect

@@ -1,1 +1,1 @@
-"""Carriers that are reached over HTTP, each described by a profile."""
+"""Calls to carriers over HTTP, and the reports that they make."""

@@ -11,7 +11,8 @@ from typing import Final
 
 import httpx
 
-from tumira.delivery.http.carrier import HttpCarrier
+from tumira.carriers.http.carrier import HttpCarrier
+from tumira.carriers.http.values import HttpAnswer, HttpRequest
 from tumira.delivery.http.connections import (
     ANSWER_BYTES_MAX,
     IDLE_S,
@@ -20,7 +21,6 @@ from tumira.delivery.http.connections import (
     RequestNotSentError,
     connect_problem,
 )
-from tumira.delivery.http.values import HttpAnswer, HttpRequest
 
 # Calls beside those of the window: tokens, look-ups and the balance.
 CONNECTIONS_MORE: Final = 2

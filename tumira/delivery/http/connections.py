@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from tumira.carriers.http.values import HttpAnswer, HttpRequest
 from tumira.core import urls
-from tumira.delivery.http.values import HttpAnswer, HttpRequest
 from tumira.webhooks.http_client import default_tls
 
 ANSWER_BYTES_MAX: Final = 256 * 1024

@@ -11,10 +11,13 @@ from typing import Final
 import structlog
 from msgspec import structs
 
+from tumira.carriers import http_store as http_carriers
+from tumira.carriers.http.access import poll_ages
+from tumira.carriers.http.carrier import HttpCarrier
+from tumira.carriers.http.values import CarrierReport, LookFailure
+from tumira.carriers.store import Carrier
 from tumira.core import metrics
 from tumira.core.loops import forever
-from tumira.delivery.http.access import poll_ages
-from tumira.delivery.http.carrier import HttpCarrier
 from tumira.delivery.http.client import (
     AccessDeniedError,
     CarrierClient,
@@ -23,10 +26,8 @@ from tumira.delivery.http.client import (
 from tumira.delivery.http.connections import AnswerLostError, RequestNotSentError
 from tumira.delivery.http.resolve_doubts import resend_unknown
 from tumira.delivery.http.take_reports import take_reports
-from tumira.delivery.http.values import CarrierReport, LookFailure
 from tumira.delivery.observer import Observer
-from tumira.delivery.store import http_carriers, references
-from tumira.delivery.store.carriers import Carrier
+from tumira.delivery.store import references
 from tumira.delivery.store.references import DueDoubt, DueQuestion
 from tumira.postgres.pool import Database
 from tumira.sending.lifecycle import is_final

@@ -14,10 +14,12 @@ from uuid import UUID
 
 import structlog
 
+from tumira.carriers.http.access import poll_ages
+from tumira.carriers.http.carrier import HttpCarrier
+from tumira.carriers.http.values import OutgoingMessage, SubmitAnswer, SubmitVerdict
+from tumira.carriers.store import Carrier
 from tumira.core import metrics
 from tumira.core.backoff import reconnect_wait_s
-from tumira.delivery.http.access import poll_ages
-from tumira.delivery.http.carrier import HttpCarrier
 from tumira.delivery.http.client import (
     AccessDeniedError,
     CarrierClient,
@@ -25,11 +27,9 @@ from tumira.delivery.http.client import (
 )
 from tumira.delivery.http.connections import AnswerLostError, RequestNotSentError
 from tumira.delivery.http.follower import HttpFollower
-from tumira.delivery.http.values import OutgoingMessage, SubmitAnswer, SubmitVerdict
 from tumira.delivery.link import LinkListener, References
 from tumira.delivery.responses import Action, ResponseRule
 from tumira.delivery.store import references
-from tumira.delivery.store.carriers import Carrier
 from tumira.delivery.store.queue import ClaimedMessage, PastAttempts
 from tumira.delivery.store.references import NewReference, SubmissionReference
 from tumira.delivery.submission import Submission

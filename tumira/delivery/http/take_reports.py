@@ -10,14 +10,14 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from tumira.delivery.http.values import CarrierReport
+from tumira.carriers.http.values import CarrierReport
+from tumira.carriers.store import Carrier
 from tumira.delivery.match_receipts import find_by_id
 from tumira.delivery.outcomes import WHOLE, Outcome, Reported, Taken
 from tumira.delivery.receipt_rules import TEXT_MAX, Receipt, key, receipt_result, same_number
 from tumira.delivery.settle import settle
 from tumira.delivery.settle_rules import Ending
 from tumira.delivery.store import receipts, references
-from tumira.delivery.store.carriers import Carrier
 from tumira.delivery.store.receipts import Match
 from tumira.delivery.store.references import ReferencedMessage
 from tumira.delivery.store.settlement import NewPart

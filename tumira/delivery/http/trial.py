@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
+from tumira.carriers.http.access import callback_url, open_carrier
+from tumira.carriers.http.carrier import HttpCarrier
+from tumira.carriers.http.values import LookFailure, OutgoingMessage, SubmitAnswer
+from tumira.carriers.store import Carrier
 from tumira.core.errors import OperatorError
 from tumira.core.translation import _
-from tumira.delivery.http.access import callback_url, open_carrier
-from tumira.delivery.http.carrier import HttpCarrier
 from tumira.delivery.http.client import (
     DEFAULT_TIMEOUTS,
     AccessDeniedError,
@@ -21,10 +23,8 @@ from tumira.delivery.http.client import (
 )
 from tumira.delivery.http.connections import AnswerLostError, RequestNotSentError
 from tumira.delivery.http.link import new_reference
-from tumira.delivery.http.values import LookFailure, OutgoingMessage, SubmitAnswer
 from tumira.delivery.receipt_rules import receipt_result
 from tumira.delivery.store import receipts, references
-from tumira.delivery.store.carriers import Carrier
 from tumira.postgres.pool import Database
 from tumira.pricing.segments import Encoding, measure
 

@@ -8,7 +8,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from tumira.delivery.smpp.encoding import DEFAULT_ALPHABET, GSM_7, LATIN_1, UCS_2, decode
+from tumira.carriers.url import GSM_7, LATIN_1
+from tumira.delivery.smpp.encoding import DEFAULT_ALPHABET, UCS_2, decode
 
 # Far longer than anything that a phone sends in 255 parts of which the last ones are missing.
 TEXT_MAX: Final = 10_000

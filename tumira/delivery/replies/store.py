@@ -7,9 +7,9 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from tumira.carriers.url import GSM_7
 from tumira.core.ids import ReplyId
 from tumira.delivery.replies.parts import ReplyPart
-from tumira.delivery.smpp.encoding import GSM_7
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tumira.carriers.url import CarrierSettings
 from tumira.core.errors import OperatorError
 from tumira.core.translation import _, mark
-from tumira.delivery.carrier_url import CarrierSettings
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS, SmppTimeouts
 from tumira.delivery.smpp.pdu import Command

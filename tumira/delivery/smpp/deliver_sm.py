@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from tumira.delivery.receipt_rules import TEXT_MAX, ParsedText, Receipt, digits, parse_text, without_quote
+from tumira.delivery.receipt_rules import TEXT_MAX, ParsedText, Receipt, parse_text, without_quote
 from tumira.delivery.replies.parts import ADDRESS_MAX, ReplyPart
 from tumira.delivery.smpp.encoding import split_segment
 from tumira.delivery.smpp.pdu import (
@@ -16,6 +16,7 @@ from tumira.delivery.smpp.pdu import (
     ShortMessage,
     read_text,
 )
+from tumira.pricing.phone_numbers import digits
 
 # The bits of esm_class that say what kind of message it is.
 _KIND: Final = 0x3C

@@ -11,16 +11,11 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from tumira.carriers.url import ASCII, GSM_7, LATIN_1
 from tumira.pricing.segments import BASIC, EXTENSION, Encoding, measure, parts
 
 DEFAULT_ALPHABET: Final = 0
 UCS_2: Final = 8
-
-# What data_coding 0 means to a carrier; the others are names of Python's codecs.
-GSM_7: Final = "gsm7"
-LATIN_1: Final = "latin1"
-ASCII: Final = "ascii"
-ALPHABETS: Final = (GSM_7, LATIN_1, ASCII)
 
 _UCS_2_UNITS_MAX: Final = 70
 _UDH: Final = 0x40

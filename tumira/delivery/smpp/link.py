@@ -11,6 +11,7 @@ from uuid import UUID
 
 import structlog
 
+from tumira.carriers.store import Carrier
 from tumira.core import metrics
 from tumira.core.backoff import reconnect_wait_s
 from tumira.delivery import responses
@@ -27,7 +28,6 @@ from tumira.delivery.smpp.session import (
     SmppSession,
     connect,
 )
-from tumira.delivery.store.carriers import Carrier
 from tumira.delivery.store.queue import ClaimedMessage, PastAttempts
 from tumira.delivery.store.references import SubmissionReference
 from tumira.delivery.submission import Submission, SubmissionWriter

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
+from tumira.carriers.url import CarrierSettings
 from tumira.delivery import responses as answers
-from tumira.delivery.carrier_url import CarrierSettings
 from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.replies.parts import ReplyPart
 from tumira.delivery.responses import CommandStatus

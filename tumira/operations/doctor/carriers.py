@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tumira.carriers import store as carriers
+from tumira.carriers.store import Carrier
 from tumira.core import urls
 from tumira.core.dns import Resolver
 from tumira.delivery.http.connections import connect_problem
-from tumira.delivery.store import carriers
-from tumira.delivery.store.carriers import Carrier
 from tumira.operations.doctor.diagnosis import Diagnosis, ok, problem, warning
 from tumira.postgres.connection import Connection
 

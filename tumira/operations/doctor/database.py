@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from tumira.carriers import store as carriers
 from tumira.core.errors import OperatorError
-from tumira.delivery.store import carriers
 from tumira.operations.doctor import store
 from tumira.operations.doctor.clock import check_against_database
 from tumira.operations.doctor.diagnosis import Diagnosis, ok, problem, warning, write_size

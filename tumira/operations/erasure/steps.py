@@ -13,8 +13,8 @@ from uuid import UUID
 from tumira.approvals import store as approvals
 from tumira.core.ids import AccountId, EndpointId, MessageId, first_id, made_at_ms
 from tumira.delivery.match_receipts import REACH
+from tumira.delivery.networks import ported
 from tumira.delivery.replies import store as reply_parts
-from tumira.delivery.routes import ported
 from tumira.delivery.store import settlement
 from tumira.delivery.store.settlement import LockedMessage
 from tumira.identity.store import operators, people

@@ -1,0 +1,1 @@
+"""Carriers as an operator describes them: settings, URLs, profiles and routes."""

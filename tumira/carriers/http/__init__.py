@@ -1,0 +1,1 @@
+"""Carriers that are reached over HTTP, each described by a profile."""
