@@ -1,5 +1,6 @@
 """A claim is submitted once it is known to be committed, and once only."""
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
@@ -94,7 +95,9 @@ async def test_what_another_carrier_left_in_doubt_is_claimed_before_its_own_queu
         line.renew()
         # It serves none of its own, so it has only what others left.
         line.routes._relieving = {world.carrier_id: ("ZW",)}
-        assert await claiming._claim_relieved(5)
+        # Its own wait until the next claim: the room was for these.
+        await world.send(1, to=["+263771200002"])
+        assert await claiming._claim_within(Room(5, 0, 5))
         assert line.link.submits == [(doubted.id, 1)]
         assert not await claiming._claim_relieved(5)
         line.routes._relieving = {}
@@ -177,6 +180,11 @@ async def test_a_claim_is_due_with_room_for_news_or_with_enough_for_what_waits(w
         ):
             claiming._more = more
             assert [claiming._is_due(room) for room in rooms] == expected
+        # A carrier that holds one message ahead is claimed for one by one.
+        carrier = line.sender.carrier
+        line.sender.carrier = replace(carrier, settings=replace(carrier.settings, window_size=1))
+        assert line.sender.ahead == 1
+        assert claiming._is_due(Room(0, 0, 1))
 
 
 async def test_more_may_wait_where_a_claim_took_all_that_it_might(world: World) -> None:

@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Final
+from datetime import UTC, datetime
+from typing import Final, cast
 
 import pytest
 import pytest_asyncio
+from msgspec import structs
 
-from tests.support.delivery.settling import REFUND_ALL, WORKER, Owner, World
+from tests.support.delivery.settling import REFUND_ALL, WORKER, Owner, Phone, World
 from tumira.delivery import recorder as recorders
 from tumira.delivery.observer import Observer
 from tumira.delivery.recorder import BEHIND_S, GROUP_MAX, Recorder
+from tumira.delivery.smpp.session import SmppSession
 
 DRAIN_S: Final = 20.0
 
@@ -142,3 +145,22 @@ async def test_a_group_begins_only_when_the_one_before_the_last_is_written(
     await recorder.drain(DRAIN_S)
     assert owner.counts == [1, 1, 1]
     assert await world.engine.statuses() == {"sent": 3}
+
+
+async def test_a_receipt_that_cannot_be_recorded_harms_no_other_and_is_not_acknowledged(
+    world: World, recorder: Recorder
+) -> None:
+    await world.send(2)
+    first, second = await world.claim(2)
+    told = {1: world.receipt(first), 2: world.receipt(second, "UNDELIV")}
+    # A text that the table does not take.
+    told[1] = structs.replace(told[1], text="a\0b")
+    phone = Phone(told)
+    await world.settle(world.taken(first), world.taken(second))
+    for token, receipt in told.items():
+        recorder.receive(receipt, datetime.now(UTC), cast("SmppSession", phone), token)
+    await recorder.drain(DRAIN_S)
+    recorder.check()
+    # The carrier sends it again.
+    assert phone.unacknowledged.keys() == {1}
+    assert (await world.status(first.id), await world.status(second.id)) == ("sent", "undelivered")

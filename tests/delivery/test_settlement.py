@@ -150,9 +150,13 @@ async def test_a_late_receipt_settles_an_unconfirmed_message_once(
     await world.give_up_receipts(THREE_DAYS)
     before = ["message.unconfirmed", "batch.completed"]
     assert await world.events() == before
+    completed = "SELECT status, completed_at, pending FROM batches"
+    batch = await world.rows(completed)
 
     for _ in range(2):
         await world.settle(world.reported(claimed, state))
+    # It was completed then, and is not once more.
+    assert await world.rows(completed) == batch
 
     after = [f"message.{status}", *(["message.refunded"] if refund else [])]
     assert (await world.ending(claimed.id))[::2] == (status, refund)

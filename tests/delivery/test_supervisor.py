@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 from msgspec import structs
 
-from tests.support.delivery.settling import WORKER, World
+from tests.support.delivery.settling import WORKER, Owner, World
 from tumira.carriers import store as carriers
 from tumira.carriers.store import Carrier
 from tumira.delivery import supervisor as supervisors
@@ -208,3 +209,32 @@ async def test_a_worker_takes_its_share_of_what_is_free_and_no_more(world: World
         await supervisor._beat()
         assert sorted(number for _, number in supervisor._held) == [2, 4, 5]
         assert list(supervisor._share(carrier, health, 1)) == []
+
+
+async def test_a_worker_follows_the_clock_of_the_database(world: World) -> None:
+    clock = world.engine.database.clock
+    async with supervising(world) as supervisor:
+        await supervisor._beat()
+        assert clock._offset_s is not None
+        clock._offset_s += 3600
+        await supervisor._beat()
+    (row,) = await world.rows("SELECT clock_timestamp() AS now")
+    assert abs(clock.now() - row["now"]) < timedelta(minutes=1)
+
+
+async def test_a_bind_that_is_left_is_released_when_its_answers_are_on_disk(world: World) -> None:
+    claimed = await world.claim_one()
+    async with supervising(world) as supervisor:
+        await supervisor._beat()
+        ((place, held),) = supervisor._held.items()
+        async with world.engine.database.transaction() as holder:
+            await holder.execute("SELECT FROM messages FOR UPDATE")
+            supervisor._recorders[place[0]].put(world.taken(claimed), claimed.recipient, Owner())
+            supervisor._part(place)
+            await asyncio.sleep(0.2)
+            assert len(await world.rows("SELECT FROM binds")) == 1
+            assert held.leaving is not None
+            assert not held.leaving.done()
+        await held.leaving
+        assert await world.rows("SELECT FROM binds") == []
+        assert await world.status(claimed.id) == "sent"

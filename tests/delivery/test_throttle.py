@@ -297,3 +297,16 @@ def test_what_is_spent_without_a_look_before_it_counts_too() -> None:
     # A second later the bucket is full again, and what is spent then is taken from that.
     throttle.spend(START + 1, 4)
     assert throttle.allowance(START + 1, 99) == 6
+
+
+def test_the_pace_is_that_of_this_second_or_the_last_and_is_forgotten() -> None:
+    throttle = Throttle(0)
+    throttle.spend(START, 30)
+    throttle.spend(START + 0.5, 10)
+    assert throttle.pace(START + 0.9) == 40
+    throttle.spend(START + 1, 7)
+    assert throttle.pace(START + 1.1) == 40
+    assert throttle.pace(START + 2) == 7
+    assert throttle.pace(START + 3) == 0
+    throttle.spend(START + 9, 3)
+    assert throttle.pace(START + 9) == 3

@@ -275,7 +275,6 @@ class Consequences:
             self._move(change, "unconfirmed", None)
             return
         if refused.is_untried:
-            change.status = "queued"
             self._move(change, refused.status, refused.reason, REFUND_ALL)
             return
         self._move(change, refused.status, refused.reason)
