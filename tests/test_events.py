@@ -205,3 +205,9 @@ async def test_the_numbers_between_two_times_are_those_of_the_account(database: 
         assert await events.find_range(connection, second, start + timedelta(minutes=1), until) == (3, 6)
         nothing = (start - timedelta(hours=2), start - timedelta(hours=1))
         assert await events.find_range(connection, first, *nothing) is None
+
+
+def test_the_first_unknown_type_is_named() -> None:
+    names = [f"message.unknown{place:02}" for place in range(20)]
+    with pytest.raises(ValueError, match=r"There is no event 'message\.unknown00'"):
+        events.parse_types(",".join(reversed(names)))

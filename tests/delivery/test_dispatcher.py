@@ -100,6 +100,11 @@ async def test_what_another_carrier_left_in_doubt_is_claimed_before_its_own_queu
         assert await claiming._claim_within(Room(5, 0, 5))
         assert line.link.submits == [(doubted.id, 1)]
         assert not await claiming._claim_relieved(5)
+        # Nor while it is not well.
+        await world.settle(world.returned(doubted, again=True))
+        await world.rows("UPDATE queue SET avoid = $1", world.carrier_id + 1)
+        line.sender._circuit.half_open(line.sender._loop.time())
+        assert not await claiming._claim_relieved(5)
         line.routes._relieving = {}
         assert not await claiming._claim_relieved(5)
 
@@ -211,3 +216,14 @@ async def test_only_queues_with_messages_wait(world: World) -> None:
     await world.send()
     async with world.engine.database.connection() as connection:
         assert await queue.list_waiting_queues(connection, ["ZA", "ZW", "ZW-econet"]) == ["ZW"]
+
+
+async def test_what_a_claim_found_is_noted(world: World) -> None:
+    await world.send(3)
+    async with open_line(world) as line, open_dispatcher(world, line) as claiming:
+        claiming._closing = True
+        line.renew()
+        assert await claiming._claim([ClaimRequest("ZW", 3, 0, 3, 0, 0)], Room(3, 0, 3)) == 3
+        assert (claiming._found, claiming._more[0]) == ({"ZW": 3}, True)
+        assert await claiming._claim([ClaimRequest("ZW", 3, 0, 3, 0, 0)], Room(3, 0, 3)) == 0
+        assert (claiming._found, claiming._more[0]) == ({"ZW": 0}, False)

@@ -164,3 +164,17 @@ async def test_a_receipt_that_cannot_be_recorded_harms_no_other_and_is_not_ackno
     # The carrier sends it again.
     assert phone.unacknowledged.keys() == {1}
     assert (await world.status(first.id), await world.status(second.id)) == ("sent", "undelivered")
+
+
+async def test_a_recorder_is_behind_while_its_last_group_cannot_be_written(
+    world: World, recorder: Recorder
+) -> None:
+    claimed = await world.claim_one()
+    async with world.engine.database.transaction() as holder:
+        await holder.execute("SELECT FROM messages FOR UPDATE")
+        recorder.put(world.taken(claimed), claimed.recipient, Owner())
+        await asyncio.sleep(0.2)
+        recorder._written_at -= BEHIND_S + 1
+        seen = [recorder.is_behind]
+    await recorder.drain(DRAIN_S)
+    assert [*seen, recorder.is_behind] == [True, False]

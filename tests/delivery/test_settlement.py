@@ -4,9 +4,11 @@ import asyncio
 from datetime import timedelta
 from decimal import Decimal
 from typing import Final
+from uuid import UUID
 
 import asyncpg
 import pytest
+from msgspec import structs
 
 from tests.support.delivery.engine import numbers
 from tests.support.delivery.settling import BLOCKED, WORKER, World
@@ -285,3 +287,20 @@ async def test_accounts_that_are_refunded_together_get_back_each_its_own(world: 
     await world.settle(*(world.refused(one) for one in await world.claim(4)))
     gained = {account_id: balance - before[account_id] for account_id, balance in (await balances()).items()}
     assert gained == {world.caller.id: Decimal("0.12"), other.id: Decimal("0.04"), untouched.id: 0}
+
+
+async def test_a_receipt_beside_a_late_answer_that_is_recorded_already_is_kept(world: World) -> None:
+    claimed = await world.claim_one()
+    await world.settle(world.taken(claimed))
+    await world.settle(world.taken(claimed, late=True), world.reported(claimed, "UNDELIV"))
+    (row,) = await world.rows("SELECT state, received_at IS NOT NULL AS is_dated FROM parts")
+    assert tuple(row) == ("UNDELIV", True)
+    assert await world.status(claimed.id) == "undelivered"
+
+
+async def test_what_is_said_of_a_message_that_is_gone_harms_no_other(world: World) -> None:
+    claimed = await world.claim_one()
+    gone = structs.replace(claimed, id=MessageId(UUID(int=claimed.id.int + 1)))
+    assert await world.settle(world.taken(gone), world.taken(claimed)) == 1
+    assert await world.settle(world.reported(gone)) == 0
+    assert await world.status(claimed.id) == "sent"

@@ -10,10 +10,12 @@ from tests.support.content.near_line import near_call
 from tests.support.delivery.engine import Engine, numbers
 from tests.support.sending.batchers import read_call, send_call
 from tumira.accounts import store as accounts
+from tumira.accounts.passcode_limits import PasscodeLimits
 from tumira.api.schemas import write_sent
 from tumira.audit_log import Actor
 from tumira.core.errors import ApiKeyRevoked, IdempotencyConflict, InsufficientBalance, RateLimited
 from tumira.core.ids import BATCH, AccountId, write_id
+from tumira.identity import manage_accounts
 from tumira.sending import insert, lookups
 from tumira.sending.admit import Rules, admit_alone, admit_unlocked
 from tumira.sending.insert import AlreadyRecordedError, Debit
@@ -257,3 +259,20 @@ async def test_a_key_is_free_again_after_72_hours(engine: Engine) -> None:
         assert await lookups.delete_old_idempotency_keys(connection, 10) == 0
         await engine.rows(age, "73 hours")
         assert await lookups.delete_old_idempotency_keys(connection, 10) == 1
+
+
+async def test_without_the_guard_passcodes_to_a_number_are_not_limited(engine: Engine) -> None:
+    caller = await engine.open_account(balance="1")
+    limits = PasscodeLimits(is_on=False, number=1)
+    await manage_accounts.set_passcode_limits(
+        engine.database, caller.id, lambda _: limits, actor=Actor("Rudo")
+    )
+    await admit(engine, *[send_call(caller)] * 3)
+    assert len(await engine.rows("SELECT FROM messages")) == 3
+    limits = PasscodeLimits(number=1)
+    await manage_accounts.set_passcode_limits(
+        engine.database, caller.id, lambda _: limits, actor=Actor("Rudo")
+    )
+    await admit(engine, *[send_call(caller)] * 3)
+    # What went while it was off was not counted.
+    assert len(await engine.rows("SELECT FROM messages")) == 4

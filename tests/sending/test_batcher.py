@@ -7,6 +7,7 @@ from functools import partial
 import asyncpg
 import pytest
 
+from tests.support.content.near_line import near_call
 from tests.support.delivery.engine import Engine, numbers
 from tests.support.sending.batchers import read_call, send_call
 from tumira.core.errors import InternalError, ServiceUnavailable
@@ -157,3 +158,11 @@ def test_a_failure_is_told_by_what_it_means_for_the_caller() -> None:
         refusal = _refusal(error, [])
         assert isinstance(refusal, ServiceUnavailable)
         assert refusal.retry_after_s == retry_after_s
+
+
+async def test_texts_near_the_line_are_written_before_a_batcher_ends(engine: Engine) -> None:
+    caller = await engine.open_account()
+    assert isinstance(await engine.batcher.ask(near_call(caller)), Answered)
+    assert await engine.rows("SELECT FROM near_line_days") == []
+    await engine.batcher.close()
+    assert len(await engine.rows("SELECT FROM near_line_days")) == 1

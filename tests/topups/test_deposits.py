@@ -218,6 +218,8 @@ async def test_what_was_credited_is_neither_orphaned_nor_seen_again(database: Da
     await credit_deposits(database, CHAIN, account_id)
     elsewhere = replace(found, block_hash="0x" + "77" * 32, log_index=3)
     assert await record(database, elsewhere, replace(elsewhere, log_index=0)) == 0
+    # Nor in its own block, whatever a provider says of it by then.
+    assert await record(database, replace(found, units=6 * USDT), final=False) == 0
     async with database.transaction() as connection:
         assert await deposits.mark_orphaned(connection, CHAIN, [found]) == 0
         assert await deposits.list_credited_elsewhere(connection, CHAIN, [found]) == []
