@@ -5,10 +5,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, diags
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
@@ -16,6 +18,9 @@ from sklearn.svm import LinearSVC
 from scripts.messages import FOLDS, OWN, Row
 from tumira.content.classifier import ENGLISH, Classifier
 from tumira.content.evidence import (
+    CONTEXTS_LENGTH,
+    CONTEXTS_LENGTH_MIN,
+    CONTEXTS_SHARE,
     PIECES_LENGTH,
     PIECES_LENGTH_MIN,
     WORDS_LENGTH,
@@ -23,7 +28,17 @@ from tumira.content.evidence import (
     WORDS_SHARE,
 )
 from tumira.content.normalise import normalise
-from tumira.content.tokens import EDGES, PIECE_MARK, START, TextChunk, pair, places, read_chunk
+from tumira.content.tokens import (
+    CONTEXT_MARK,
+    EDGES,
+    PIECE_MARK,
+    START,
+    TextChunk,
+    contexts,
+    pair,
+    read_chunk,
+    sentences,
+)
 from tumira.content.weights import STEP, STEPS_MAX, Table, Weights
 
 # Languages whose words resemble each other are weighed with one table. All others count as English.
@@ -39,19 +54,22 @@ SEED: Final = 1
 # In how many messages a feature must occur to be learnt.
 WORDS_MIN: Final = 2
 PIECES_MIN: Final = 3
+CONTEXTS_MIN: Final = 3
 # How strongly the fit follows single messages.
 FREEDOM: Final = 0.4
+# A feature that is found as often in both labels is held to less weight than any that is not, by this much.
+CONTRAST_MIN: Final = 0.2
 # A service message that is refused costs more than an advert that passes.
 SERVICE_WEIGHT: Final = 2.0
 # How much a message counts for English, and for another group of languages that is not its own. Our pairs are
 # hard on purpose. British premium-rate adverts of 2005 and the labels of the Indonesian messages teach little
 # about today's, and chat is not what this gateway carries.
-PAIRS_WEIGHT: Final = 0.15
-ORDINARY_WEIGHT: Final = 0.3
+PAIRS_WEIGHT: Final = 0.3
+ORDINARY_WEIGHT: Final = 0.6
 DOUBTFUL: Final = "indonesian_sms"
 QUESTIONNAIRES: Final = "momconnect_za"
 SOURCE_WEIGHTS: Final = {"uci_sms_spam": 0.3, DOUBTFUL: 0.1}
-CHAT_WEIGHT: Final = 0.05
+CHAT_WEIGHT: Final = 0.09
 OTHER_OWN_WEIGHT: Final = 0.3
 OTHER_ENGLISH_WEIGHT: Final = 0.2
 OTHER_PUBLIC_WEIGHT: Final = 0.1
@@ -66,7 +84,7 @@ SOURCE_MIN: Final = 120
 WORD_COUNT_MIN: Final = 4
 WORD_SHARE_MIN: Final = 0.8
 
-Features = tuple[Counter[str], Counter[str]]
+Features = tuple[Counter[str], Counter[str], Counter[str]]
 
 
 def group_of(row: Row) -> str:
@@ -100,22 +118,19 @@ def _chunk(written: str) -> TextChunk:
 
 @cache
 def features(text: str) -> Features:
-    """Count the words, pairs and pieces of a text, as the classifier does."""
+    """Count the words and pairs, the pieces and the contexts of a text, as the classifier does."""
     words: Counter[str] = Counter()
     pieces: Counter[str] = Counter()
-    before = START
-    for written, _, begins_line in places(normalise(text).text):
-        if begins_line:
-            before = START
-        chunk = _chunk(written)
-        pieces.update(chunk.pieces)
-        for word in chunk.words:
-            words[word.text] += 1
-            words[pair(before, word.text)] += 1
-            before = word.text
-        if chunk.ends_sentence:
-            before = START
-    return words, pieces
+    where: Counter[str] = Counter()
+    found = sentences(normalise(text).text, _chunk)
+    for number, (_, chunks) in enumerate(found):
+        said = [word.text for chunk in chunks for word in chunk.words]
+        words.update(said)
+        words.update(pair(before, word) for before, word in pairwise([START, *said]))
+        where.update(context for _, context in contexts(said, number, len(found)))
+        for chunk in chunks:
+            pieces.update(chunk.pieces)
+    return words, pieces, where
 
 
 class Counts:
@@ -124,16 +139,17 @@ class Counts:
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = rows
         found = [features(row.text) for row in rows]
-        known = Counter(name for words, pieces in found for name in (*words, *pieces))
+        known = Counter(name for counted in found for names in counted for name in names)
         self.names = sorted(name for name, count in known.items() if count >= WORDS_MIN)
         places = {name: place for place, name in enumerate(self.names)}
         indices: list[int] = []
         numbers: list[float] = []
         ends = [0]
-        for words, pieces in found:
+        for words, pieces, where in found:
             for counted, length in (
                 (words, _length(words.total(), WORDS_LENGTH, WORDS_LENGTH_MIN) / WORDS_SHARE),
                 (pieces, _length(pieces.total(), PIECES_LENGTH, PIECES_LENGTH_MIN)),
+                (where, _length(where.total(), CONTEXTS_LENGTH, CONTEXTS_LENGTH_MIN) / CONTEXTS_SHARE),
             ):
                 kept = [(places[name], count) for name, count in counted.items() if name in places]
                 indices += [place for place, _ in kept]
@@ -141,7 +157,8 @@ class Counts:
             ends.append(len(indices))
         # Each message divided by its length.
         self.matrix = csr_matrix((numbers, indices, ends), shape=(len(rows), len(places)))
-        self.minimum = np.array([PIECES_MIN if name[0] == PIECE_MARK else WORDS_MIN for name in self.names])
+        minimum = {PIECE_MARK: PIECES_MIN, CONTEXT_MARK: CONTEXTS_MIN}
+        self.minimum = np.array([minimum.get(name[0], WORDS_MIN) for name in self.names])
 
 
 def _length(count: int, each: float, least: float) -> float:
@@ -158,13 +175,13 @@ def fit(counts: Counts, learnt: Sequence[int], table: str) -> Table:
     known = np.flatnonzero(counts.matrix[read].getnnz(axis=0) >= counts.minimum)
     rarity = np.log((1 + len(used)) / (1 + frequency[known])) + 1
     machine = LinearSVC(C=FREEDOM, class_weight={False: SERVICE_WEIGHT, True: 1.0}, random_state=SEED)
-    machine.fit(
-        counts.matrix[used][:, known] @ diags(rarity),
-        [counts.rows[place].promotional for place in used],
-        sample_weight=[weight for weight in weights if weight > 0],
-    )
+    labels = np.array([counts.rows[place].promotional for place in used])
+    counted = np.array([weight for weight in weights if weight > 0])
+    found = counts.matrix[used][:, known]
+    scale = rarity * _contrast(found, labels, counted)
+    machine.fit(found @ diags(scale), labels, sample_weight=counted)
     most = ENGLISH_STEPS_MAX if table == ENGLISH else STEPS_MAX
-    steps = np.clip(np.round(machine.coef_[0] * rarity / STEP), -most, most).astype(int)
+    steps = np.clip(np.round(machine.coef_[0] * scale / STEP), -most, most).astype(int)
     # A feature without weight is left out.
     return Table(
         bias=round(float(machine.intercept_[0]), 6),
@@ -176,6 +193,17 @@ def fit(counts: Counts, learnt: Sequence[int], table: str) -> Table:
             if step
         },
     )
+
+
+def _contrast(
+    found: csr_matrix, labels: NDArray[np.bool_], counted: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return how differently often each feature occurs in the two labels."""
+    occurs = found > 0
+    adverts = 1 + counted[labels] @ occurs[labels]
+    service = 1 + counted[~labels] @ occurs[~labels]
+    ratio = np.log(adverts / adverts.sum()) - np.log(service / service.sum())
+    return np.sqrt(np.abs(ratio)) + CONTRAST_MIN
 
 
 def fit_all(counts: Counts, learnt: Sequence[int]) -> Weights:

@@ -10,8 +10,11 @@ from tumira.content.tokens import (
     PIECE_MARK,
     PIECE_MAX,
     PIECE_MIN,
+    SENTENCES_MAX,
+    contexts,
     places,
     read_chunk,
+    sentences,
 )
 
 KNOWN = frozenset(["win", "free", "cash", "sale", "bet", "best", "rest", "all", "lol"])
@@ -117,3 +120,37 @@ def test_figures_count_only_by_how_many_they_are(written: str, step: int) -> Non
 def test_a_chunk_of_a_hundred_thousand_characters_is_read(unit: str) -> None:
     # Work that grew with the square of the length would not end before the suite's timeout.
     assert len(read_chunk((unit * 100_000)[:100_000], KNOWN).pieces) < 150
+
+
+def said(text: str) -> list[tuple[int, list[str]]]:
+    """Return the sentences of a text as words, with the number of chunks before each."""
+    found = sentences(text, lambda written: read_chunk(written, KNOWN))
+    return [(place, [word.text for chunk in chunks for word in chunk.words]) for place, chunks in found]
+
+
+def test_a_sentence_ends_with_its_sign_a_dash_or_the_line_and_has_words() -> None:
+    assert said("paid. - balance r20\n... thank you") == [
+        (0, ["paid"]),
+        (2, ["balance", "(amount)"]),
+        (5, ["thank", "you"]),
+    ]
+    assert said(" \n ") == []
+
+
+def test_of_a_text_with_too_many_sentences_the_last_one_holds_the_rest() -> None:
+    found = said("one. " * (SENTENCES_MAX + 5))
+    assert len(found) == SENTENCES_MAX
+    assert [len(words) for _, words in found] == [*[1] * (SENTENCES_MAX - 1), 6]
+
+
+def test_a_word_is_known_by_its_part_of_the_text_the_figures_beside_it_and_the_word_before_the_last() -> None:
+    assert list(contexts(["only", "(amount)", "today"], 0, 2)) == [
+        (0, "_<only"),
+        (0, "_(amount)+only"),
+        (1, "_<(amount)"),
+        (1, "_^ (amount)"),
+        (2, "_<today"),
+        (2, "_(amount)+today"),
+        (2, "_only today"),
+    ]
+    assert [next(contexts(["now"], place, 3))[1] for place in range(3)] == ["_<now", "_=now", "_>now"]

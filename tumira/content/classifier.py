@@ -1,10 +1,11 @@
 """Classifies a text as a service message or marketing by its words, and names the words that weighed.
 
-A linear model for each group of languages weighs words, pairs of words and pieces of words, so that the
-prefixes and endings of related languages count; the training data is in `corpus/`, the weights are in
-`weights.bin`. The strongest sentence counts a little more than the rest, so that service sentences do not
-hide an advert. Phrases where the law is plain (`phrases.py`) add to the evidence. A text that has the form of
-a passcode, a money alert or another notice that must arrive (`service_forms.py`) needs more of it.
+A linear model for each group of languages weighs words, pairs of words, where in the text and beside what
+figures words stand, and pieces of words, so that the prefixes and endings of related languages count; the
+training data is in `corpus/`, the weights are in `weights.bin`. A text is weighed again without its plain
+service sentences, so that they do not hide an advert. Phrases where the law is plain (`phrases.py`) add to
+the evidence. A text that has the form of a passcode, a money alert or another notice that must arrive
+(`service_forms.py`) needs more of it.
 """
 
 import math
@@ -35,13 +36,14 @@ PHRASE_EVIDENCE: Final = {
     Category.OPT_OUT_LINE: 0.1,
 }
 # How much more evidence it takes to refuse a text that has the form of a notice that must arrive.
-SERVICE_FORM_EVIDENCE: Final = 0.5
+SERVICE_FORM_EVIDENCE: Final = 0.4
 SERVICE_FORM_REST_EVIDENCE: Final = 0.2
 # How much more evidence it takes if the service sentences of a text are left out.
-REST_EVIDENCE: Final = 0.6
-# A text is English unless words of another group are this share of those that point to a language.
+REST_EVIDENCE: Final = 0.7
+# A text is read in every group of languages that has this share of the words that point to one, and as
+# English if there is none but English.
 ENGLISH: Final = "en"
-OTHER_SHARE_MIN: Final = 0.4
+OTHER_SHARE_MIN: Final = 0.3
 REASONS_MAX: Final = 5
 # Without its adverts a text must still be a message: at least this many words, and this far below the line.
 REST_WORDS_MIN: Final = 3
@@ -102,10 +104,8 @@ class Classifier:
 
     def classify(self, text: str) -> Classification:
         normalised = normalise(text)
-        scale = self._scales[self.group(normalised.text)]
-        sentences = scale.sentences(normalised.text)
+        scale, sentences, above = self._read(normalised.text)
         found = list(find_phrases(normalised.text))
-        above = self._above(scale, normalised.text, sentences)
         score = _logistic(scale.table.slope * above)
         if score < 1 / 2:
             return Classification(Label.TRANSACTIONAL, score, is_passcode=is_passcode(text))
@@ -128,21 +128,26 @@ class Classifier:
 
     def evidence(self, text: str) -> float:
         """Return the evidence for marketing; above the threshold of its table a text is promotional."""
-        normalised = normalise(text).text
-        scale = self._scales[self.group(normalised)]
-        return self._above(scale, normalised, scale.sentences(normalised)) + scale.table.threshold
+        scale, _, above = self._read(normalise(text).text)
+        return above + scale.table.threshold
 
-    def group(self, text: str) -> str:
-        """Return the group of languages of a normalised text; a text that mixes English in is not English."""
+    def _read(self, text: str) -> tuple[Scale, Sequence[Sentence], float]:
+        """Return how far a normalised text is above the line, in that of its languages where it is most."""
+        read = []
+        for group in self.groups(text):
+            scale = self._scales[group]
+            sentences = scale.sentences(text)
+            read.append((scale, sentences, self._above(scale, text, sentences)))
+        return max(read, key=lambda one: one[2])
+
+    def groups(self, text: str) -> Sequence[str]:
+        """Return the groups of languages of a normalised text; beside another one English is not named."""
         find = self._groups.get
         votes = Counter(find(written.strip(EDGES)) for written in text.split())
         del votes[None]
-        english = votes.pop(ENGLISH, 0)
-        if not votes:
-            return ENGLISH
-        group, most = votes.most_common(1)[0]
-        assert group is not None
-        return group if most >= OTHER_SHARE_MIN * (english + most) else ENGLISH
+        least = OTHER_SHARE_MIN * votes.total()
+        found = [group for group, count in votes.items() if group and group != ENGLISH and count >= least]
+        return found or (ENGLISH,)
 
     def _above(self, scale: Scale, text: str, sentences: Sequence[Sentence]) -> float:
         """Return how far a text is above the line; below zero it may be sent."""
@@ -168,8 +173,7 @@ class Classifier:
             if sum(sentences[one].word_count for one in rest) < REST_WORDS_MIN:
                 return ()
             left = " ".join(text[slice(*spans[one])] for one in rest)
-            left_scale = self._scales[self.group(left)]
-            if self._above(left_scale, left, left_scale.sentences(left)) < -REST_MARGIN:
+            if self._read(left)[2] < -REST_MARGIN:
                 return [spans[one] for one in sorted(by_weight[:dropped])]
         return ()
 

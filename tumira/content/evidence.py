@@ -7,7 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from tumira.content.tokens import START, Word, pair, places, read_chunk
+from tumira.content.tokens import START, Word, contexts, pair, places, read_chunk
+from tumira.content.tokens import sentences as split_sentences
 from tumira.content.weights import STEP, Table
 
 CACHED_CHUNKS: Final = 32_768
@@ -16,17 +17,15 @@ WORDS_LENGTH: Final = 45.0
 WORDS_LENGTH_MIN: Final = 100.0
 PIECES_LENGTH: Final = 25.0
 PIECES_LENGTH_MIN: Final = 400.0
-# Words say more than pieces of words.
+CONTEXTS_LENGTH: Final = 45.0
+CONTEXTS_LENGTH_MIN: Final = 100.0
+# Words say more than where they stand, and that says more than pieces of words.
 WORDS_SHARE: Final = 1.5
-# How far the evidence of a text moves towards its strongest sentence, which needs some words.
-STRONGEST_SHARE: Final = 0.2
-SENTENCE_WORDS_MIN: Final = 3
+CONTEXTS_SHARE: Final = 1.2
 # Below this evidence a sentence is plainly transactional. What is left of a text without such sentences is
 # weighed too, if it has some words.
 SERVICE: Final = -0.5
 REST_WORDS_MIN: Final = 8
-# Of a text with more sentences, the last one holds the rest.
-SENTENCES_MAX: Final = 24
 PHRASE_WORDS_MAX: Final = 6
 
 Span = tuple[int, int]
@@ -42,16 +41,39 @@ class _Chunk(Struct, frozen=True):
     piece_count: int
 
 
-class Sentence(Struct, frozen=True):
-    words_sum: int
-    pieces_sum: int
+class Sums(Struct, frozen=True):
+    """What words, pieces and contexts weigh together, in steps, and how many of each there are."""
+
+    words: int
+    pieces: int
+    contexts: int
     word_count: int
     piece_count: int
+    context_count: int
+
+    def worths(self) -> tuple[float, float, float]:
+        """Return what a step of a word, of a piece and of a context is worth in a text of this length."""
+        # Each word is counted alone and with the one before it.
+        return (
+            STEP * WORDS_SHARE / math.sqrt(WORDS_LENGTH * 2 * self.word_count + WORDS_LENGTH_MIN),
+            STEP / math.sqrt(PIECES_LENGTH * self.piece_count + PIECES_LENGTH_MIN),
+            STEP * CONTEXTS_SHARE / math.sqrt(CONTEXTS_LENGTH * self.context_count + CONTEXTS_LENGTH_MIN),
+        )
+
+
+class Sentence(Struct, frozen=True):
+    sums: Sums
     # Its evidence for marketing, alone.
     evidence: float
     # How many chunks of the text come before it.
     place: int
     chunks: Sequence[_Chunk]
+    # What is said by where its words stand, one number for each word.
+    contexts: Sequence[int]
+
+    @property
+    def word_count(self) -> int:
+        return self.sums.word_count
 
 
 class Scale:
@@ -62,40 +84,13 @@ class Scale:
         self._chunk = lru_cache(CACHED_CHUNKS)(self._read_chunk)
 
     def sentences(self, text: str) -> Sequence[Sentence]:
-        """Split a normalised text; beyond the maximum the last sentence holds the rest."""
-        found: list[Sentence] = []
-        current: list[_Chunk] = []
-        place = 0
-        read = self._chunk
-        for line in text.split("\n"):
-            for written in line.split():
-                chunk = read(written)
-                current.append(chunk)
-                if chunk.ends_sentence and len(found) < SENTENCES_MAX - 1:
-                    found.append(self._sentence(place, current))
-                    place += len(current)
-                    current = []
-            if current and len(found) < SENTENCES_MAX - 1:
-                found.append(self._sentence(place, current))
-                place += len(current)
-                current = []
-        if current:
-            found.append(self._sentence(place, current))
-        return [sentence for sentence in found if sentence.word_count]
+        """Split and weigh a normalised text; beyond the maximum the last sentence holds the rest."""
+        found = split_sentences(text, self._chunk)
+        return [self._sentence(number, len(found), *sentence) for number, sentence in enumerate(found)]
 
     def evidence(self, sentences: Sequence[Sentence]) -> float:
-        """Return the evidence for marketing of sentences together, and of the strongest of them."""
-        if len(sentences) == 1:
-            return sentences[0].evidence
-        whole = self._weigh(
-            sum(one.words_sum for one in sentences),
-            sum(one.pieces_sum for one in sentences),
-            *_worths(sentences),
-        )
-        strongest = max(
-            (one.evidence for one in sentences if one.word_count >= SENTENCE_WORDS_MIN), default=whole
-        )
-        return whole + STRONGEST_SHARE * max(0.0, strongest - whole)
+        """Return the evidence for marketing of sentences together."""
+        return sentences[0].evidence if len(sentences) == 1 else self._weigh(_add(sentences))
 
     def rest(self, sentences: Sequence[Sentence]) -> Sequence[Sentence]:
         """Return the sentences that are not plainly transactional, if there are both and enough is left."""
@@ -106,12 +101,12 @@ class Scale:
 
     def phrases(self, text: str, sentences: Sequence[Sentence]) -> Sequence[tuple[Span, float]]:
         """Find the words with most weight, joined with neighbours that have weight too."""
-        words_length, pieces_length = _worths(sentences)
+        worths = _add(sentences).worths()
         starts = [start for _, start, _ in places(text)]
         phrases: list[tuple[Span, float]] = []
         for sentence in sentences:
             run: list[tuple[Span, float]] = []
-            weighed = self._weigh_words(sentence, starts, words_length, pieces_length)
+            weighed = self._weigh_words(sentence, starts, *worths)
             for span, weight in [*weighed, ((0, 0), -1.0)]:
                 if weight > 0 and len(run) < PHRASE_WORDS_MAX:
                     run.append((span, weight))
@@ -134,26 +129,45 @@ class Scale:
             len(chunk.pieces),
         )
 
-    def _sentence(self, place: int, chunks: Sequence[_Chunk]) -> Sentence:
+    def _sentence(self, number: int, count: int, place: int, chunks: Sequence[_Chunk]) -> Sentence:
         find = self.table.steps.get
-        words_sum = pieces_sum = word_count = piece_count = 0
+        words = [word.text for chunk in chunks for word in chunk.words]
+        words_sum = sum(chunk.words_sum for chunk in chunks)
         before = START
-        for chunk in chunks:
-            words_sum += chunk.words_sum
-            pieces_sum += chunk.pieces_sum
-            piece_count += chunk.piece_count
-            for word in chunk.words:
-                words_sum += find(pair(before, word.text), 0)
-                before = word.text
-                word_count += 1
-        evidence = self._weigh(words_sum, pieces_sum, *_worth(word_count, piece_count))
-        return Sentence(words_sum, pieces_sum, word_count, piece_count, evidence, place, chunks)
+        for word in words:
+            words_sum += find(pair(before, word), 0)
+            before = word
+        said = [0] * len(words)
+        context_count = 0
+        for at, context in contexts(words, number, count):
+            said[at] += find(context, 0)
+            context_count += 1
+        sums = Sums(
+            words_sum,
+            sum(chunk.pieces_sum for chunk in chunks),
+            sum(said),
+            len(words),
+            sum(chunk.piece_count for chunk in chunks),
+            context_count,
+        )
+        return Sentence(sums, self._weigh(sums), place, chunks, said)
 
-    def _weigh(self, words_sum: int, pieces_sum: int, word_worth: float, piece_worth: float) -> float:
-        return self.table.bias + words_sum * word_worth + pieces_sum * piece_worth
+    def _weigh(self, sums: Sums) -> float:
+        word_worth, piece_worth, context_worth = sums.worths()
+        return (
+            self.table.bias
+            + sums.words * word_worth
+            + sums.pieces * piece_worth
+            + sums.contexts * context_worth
+        )
 
     def _weigh_words(
-        self, sentence: Sentence, starts: Sequence[int], words_length: float, pieces_length: float
+        self,
+        sentence: Sentence,
+        starts: Sequence[int],
+        word_worth: float,
+        piece_worth: float,
+        context_worth: float,
     ) -> Sequence[tuple[Span, float]]:
         """Divide the weight of a sentence among its words; a pair counts half for each word."""
         find = self.table.steps.get
@@ -162,9 +176,10 @@ class Scale:
         before = START
         for place, chunk in enumerate(sentence.chunks, start=sentence.place):
             for word in chunk.words:
-                weight = find(word.text, 0) * words_length
-                weight += chunk.pieces_sum * pieces_length / len(chunk.words)
-                half = find(pair(before, word.text), 0) * words_length / 2
+                weight = find(word.text, 0) * word_worth
+                weight += chunk.pieces_sum * piece_worth / len(chunk.words)
+                weight += sentence.contexts[len(weights)] * context_worth
+                half = find(pair(before, word.text), 0) * word_worth / 2
                 weight += half
                 if weights:
                     weights[-1] += half
@@ -174,14 +189,12 @@ class Scale:
         return list(zip(spans, weights, strict=True))
 
 
-def _worths(sentences: Sequence[Sentence]) -> tuple[float, float]:
-    return _worth(sum(one.word_count for one in sentences), sum(one.piece_count for one in sentences))
-
-
-def _worth(word_count: int, piece_count: int) -> tuple[float, float]:
-    """Return what a step of a word and a step of a piece is worth in a text of this length."""
-    # Each word is counted alone and with the one before it.
-    return (
-        STEP * WORDS_SHARE / math.sqrt(WORDS_LENGTH * 2 * word_count + WORDS_LENGTH_MIN),
-        STEP / math.sqrt(PIECES_LENGTH * piece_count + PIECES_LENGTH_MIN),
+def _add(sentences: Sequence[Sentence]) -> Sums:
+    return Sums(
+        sum(one.sums.words for one in sentences),
+        sum(one.sums.pieces for one in sentences),
+        sum(one.sums.contexts for one in sentences),
+        sum(one.sums.word_count for one in sentences),
+        sum(one.sums.piece_count for one in sentences),
+        sum(one.sums.context_count for one in sentences),
     )

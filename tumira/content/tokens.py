@@ -1,4 +1,4 @@
-"""Splits a normalised text into sentences, words and pieces of words.
+"""Splits a normalised text into sentences, words and pieces of words, and tells where each word stands.
 
 A text is read chunk by chunk; chunks are separated by white space. Only the number of digits counts, so that
 a verdict holds for every passcode. A link, a telephone number, an amount, a date and the like count as one
@@ -6,8 +6,8 @@ word each, whatever they say.
 """
 
 import re
-from collections.abc import Container, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -23,6 +23,9 @@ PIECE_MAX: Final = 5
 CHUNK_MAX: Final = 30
 LEET_MIN: Final = 3
 PIECE_MARK: Final = "~"
+CONTEXT_MARK: Final = "_"
+# Of a text with more sentences, the last one holds the rest.
+SENTENCES_MAX: Final = 24
 
 _CHUNK: Final = re.compile(r"\S+")
 _WORD: Final = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*|\d+(?:[.,:]\d+)*|[%$£€*#@+&=!?]")
@@ -90,6 +93,35 @@ def places(text: str) -> Iterator[tuple[str, int, bool]]:
         after = match.end()
 
 
+class Chunk(Protocol):
+    """What a chunk was read as."""
+
+    @property
+    def words(self) -> Sequence[Word]: ...
+    @property
+    def ends_sentence(self) -> bool: ...
+
+
+C = TypeVar("C", bound=Chunk)
+
+
+def sentences(text: str, read: Callable[[str], C]) -> Sequence[tuple[int, Sequence[C]]]:
+    """Split a normalised text; each sentence comes with the number of chunks before it, and has words."""
+    found: list[tuple[int, list[C]]] = []
+    place = 0
+    ended = True
+    for line in text.split("\n"):
+        for written in line.split():
+            chunk = read(written)
+            if ended:
+                found.append((place, []))
+            found[-1][1].append(chunk)
+            place += 1
+            ended = chunk.ends_sentence and len(found) < SENTENCES_MAX
+        ended = len(found) < SENTENCES_MAX
+    return [sentence for sentence in found if any(chunk.words for chunk in sentence[1])]
+
+
 def read_chunk(written: str, known: Container[str]) -> TextChunk:
     """Split one chunk; leet spelling is undone where that gives a known word."""
     ends_sentence = written.endswith(_SENTENCE_ENDS) or written in _DASHES
@@ -110,6 +142,21 @@ def read_chunk(written: str, known: Container[str]) -> TextChunk:
 def pair(first: str, second: str) -> str:
     """Return the feature of two neighbouring words."""
     return f"{first} {second}"
+
+
+def contexts(words: Sequence[str], place: int, count: int) -> Iterator[tuple[int, str]]:
+    """Yield where each word of a sentence stands: in which part of the text, beside and behind what."""
+    part = "<" if place == 0 else ">" if place == count - 1 else "="
+    figures = sorted({word for word in words if word[0] == "("})
+    before, last = "", START
+    for number, word in enumerate(words):
+        yield number, f"{CONTEXT_MARK}{part}{word}"
+        for figure in figures:
+            if figure != word:
+                yield number, f"{CONTEXT_MARK}{figure}+{word}"
+        if before:
+            yield number, f"{CONTEXT_MARK}{before} {word}"
+        before, last = last, word
 
 
 def _kind(core: str) -> str | None:
