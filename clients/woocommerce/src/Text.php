@@ -41,7 +41,8 @@ final class Text
     public static function plainName(string $name): string
     {
         $letters = (string) preg_replace(["/[^\p{L}\p{M} '’-]+/u", '/\s+/u'], ['', ' '], $name);
-        return mb_strlen($letters) > self::NAME_MAX ? '' : trim($letters);
+        // Not by mb_strlen: PHP may lack its extension.
+        return preg_match_all('/./us', $letters) > self::NAME_MAX ? '' : trim($letters);
     }
 
     /** Returns the name of the send: the same for every try, and another for each order, status and shop. */
