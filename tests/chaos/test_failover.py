@@ -16,7 +16,7 @@ import asyncpg
 import httpx
 import pytest
 
-from tests.chaos.test_schedule_kills import PRICE, TO, add_some
+from tests.chaos.kills.test_schedule_kills import PRICE, TO, add_some
 from tests.support.chaos.node import until
 from tests.support.delivery.engine import numbers
 from tests.support.postgres.databases import complete, open_directory

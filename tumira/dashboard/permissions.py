@@ -1,7 +1,7 @@
 """Which permission each route of the dashboard needs: the one table, by method and path.
 
 A route that is not in the table stops the start, and so does a row without a route.
-`tests/dashboard/test_roles.py` walks all roles over all rows; `docs/permissions.md` is made from it.
+`tests/dashboard/access/test_roles.py` walks all roles over all rows; `docs/permissions.md` is made from it.
 """
 
 from collections.abc import Iterable, Mapping

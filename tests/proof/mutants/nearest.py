@@ -38,11 +38,11 @@ _BY_PROGRAMS: Final = {
     "pricing/": "api/test_send api/test_refusals",
     "schedules/": "dashboard/test_scheduled approvals/test_approvals",
     "sending/": "api/test_send api/test_idempotency api/test_rate api/test_refusals api/test_scopes",
-    "sending/code_guard": "api/test_recipient_limit dashboard/test_passcodes",
+    "sending/code_guard": "api/test_recipient_limit dashboard/access/test_passcodes",
     "topups/settle": "console/test_top_ups",
-    "topups/start": "dashboard/test_paynow_top_ups dashboard/test_voucher_and_usdt",
-    "topups/store": "console/test_top_ups dashboard/test_top_up",
-    "topups/usdt/deposits": "dashboard/test_voucher_and_usdt",
+    "topups/start": "dashboard/top_ups/test_paynow dashboard/top_ups/test_voucher_and_usdt",
+    "topups/store": "console/test_top_ups dashboard/top_ups/test_top_up",
+    "topups/usdt/deposits": "dashboard/top_ups/test_voucher_and_usdt",
     "topups/vouchers": "console/test_vouchers",
 }
 # The subjects of the targets, and what they meet in; tests of pages and journeys are further away.
@@ -58,7 +58,7 @@ _FOLDERS: Final = (
 )
 _FILES: Final = """
 test_events chaos/test_races chaos/test_batcher chaos/test_claims_in_doubt chaos/test_lifetimes
-chaos/test_opt_outs chaos/test_schedule_kills chaos/test_top_up_races identity/test_members
+chaos/test_opt_outs chaos/kills/test_schedule_kills chaos/test_top_up_races identity/test_members
 journey/test_engine_carriers journey/test_engine_doubt journey/test_engine_lanes journey/test_engine_outcomes
 journey/test_engine_routes journey/test_engine_silence journey/test_engine_submissions
 journey/test_engine_trouble journey/test_foreign_receipts journey/test_http_carriers journey/test_replies

@@ -15,7 +15,7 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.chaos.test_upload_kills import kill
+from tests.chaos.kills.test_upload_kills import kill
 from tests.support.chaos.mortal import KILLED, Mortal, fork_and_die
 from tests.support.chaos.node import Reader, audit, until
 from tests.support.delivery.engine import open_engine

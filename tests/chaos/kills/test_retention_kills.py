@@ -30,7 +30,7 @@ from tumira.runtime import configure_logging
 STEPS_MAX: Final = 16
 WAIT_S: Final = 30.0
 WORKER: Final = (
-    "import asyncio, sys; from tests.chaos.test_retention_kills import _work; "
+    "import asyncio, sys; from tests.chaos.kills.test_retention_kills import _work; "
     "asyncio.run(_work(sys.argv[1], 1, 0))"
 )
 ATTACHED: Final = {State.ATTACHED}
@@ -65,7 +65,7 @@ def _kept(step: int, stride: int) -> int:
 @contextmanager
 def workers(url: str, stride: int) -> Iterator[Nursery]:
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.chaos.test_retention_kills", url, str(stride)],
+        [sys.executable, "-m", "tests.chaos.kills.test_retention_kills", url, str(stride)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

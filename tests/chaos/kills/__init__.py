@@ -1,0 +1,1 @@
+"""Kills at every step."""

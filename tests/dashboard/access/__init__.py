@@ -1,0 +1,1 @@
+"""Signing in and up, and the people of an account."""
