@@ -48,6 +48,8 @@ WAIT_S: Final = 20.0
 LEASE_S: Final = 60.0
 # An UPDATE may find its rows in the order in which they lie in the table.
 BY_PLACE: Final = {"enable_indexscan": "off", "enable_seqscan": "off"}
+# Or in the order of a table that it is joined with by hash.
+BY_HASH: Final = {"enable_nestloop": "off", "enable_mergejoin": "off"}
 TWO_COUNTRIES: Final = ("+263771200001", "+27821230001")
 
 Step = Callable[[Connection], Awaitable[object]]
@@ -295,8 +297,11 @@ async def test_batches_are_locked_by_id(world: World) -> None:
         assert await is_free(world, row, second)
 
 
+@pytest.mark.parametrize("settings", [BY_PLACE, BY_HASH], ids=["by place", "by hash"])
 @pytest.mark.parametrize("step", ["report", "release", "lease"])
-async def test_a_worker_writes_its_binds_in_the_order_of_their_numbers(world: World, step: str) -> None:
+async def test_a_worker_writes_its_binds_in_the_order_of_their_numbers(
+    world: World, step: str, settings: dict[str, str]
+) -> None:
     async with world.engine.database.connection() as connection:
         for number in (2, 1):
             await binds.lease(connection, world.carrier_id, "one", [number], LEASE_S)
@@ -308,7 +313,7 @@ async def test_a_worker_writes_its_binds_in_the_order_of_their_numbers(world: Wo
         "lease": lambda line: binds.lease(line, world.carrier_id, "one", [2, 1], LEASE_S),
     }
     row = "SELECT FROM binds WHERE number = $1"
-    async with stopped_at(world, steps[step], row, 1, settings=BY_PLACE):
+    async with stopped_at(world, steps[step], row, 1, settings=settings):
         assert await is_free(world, row, 2)
     assert len(await world.rows("SELECT FROM binds")) == (0 if step == "release" else 2)
 
