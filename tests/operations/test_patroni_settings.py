@@ -22,6 +22,7 @@ def shared() -> Any:
 def test_a_commit_is_on_two_servers_before_it_is_answered(shared: Any) -> None:
     assert shared["synchronous_mode"] == "quorum"
     assert shared["synchronous_mode_strict"] is True
+    assert shared["synchronous_node_count"] == 2
     # YAML reads a bare `on` as a truth, and PostgreSQL would get "True".
     assert shared["postgresql"]["parameters"]["synchronous_commit"] == "on"
 
