@@ -19,7 +19,8 @@ from scripts.learning import (
     scenes_apart,
     sources_apart,
 )
-from scripts.messages import OWN, ROOT, SHARED, Row, group, read_corpus, read_shared
+from scripts.messages import HELD_OUT, OWN, ROOT, SHARED, Row, group, read_corpus, read_shared
+from tumira.content.classifier import Classifier
 from tumira.content.weights import Weights, load_weights, write_weights
 
 CARD: Final = ROOT / "docs" / "content-policy.md"
@@ -72,7 +73,12 @@ def main(*, card: Path) -> None:
     counts = Counts(rows)
     apart = _judge(counts, sources_apart(rows), weights)
     seen = _judge(counts, scenes_apart(rows), weights)
-    written = "\n".join([BEGIN, "", *_card(weights, apart, seen), END])
+    shipped = Classifier(weights)
+    untouched = [
+        Judged(row, shipped.evidence(row.text), weights.tables[group_of(row)].threshold)
+        for row in read_corpus(HELD_OUT)
+    ]
+    written = "\n".join([BEGIN, "", *_card(weights, apart, seen, untouched), END])
     print(written)
     text = card.read_text(encoding="utf-8")
     before, after = text.split(BEGIN)[0], text.split(END)[1]
@@ -86,7 +92,9 @@ def _judge(counts: Counts, parts: Sequence[int], weights: Weights) -> Sequence[J
     ]
 
 
-def _card(weights: Weights, apart: Sequence[Judged], seen: Sequence[Judged]) -> Iterator[str]:
+def _card(
+    weights: Weights, apart: Sequence[Judged], seen: Sequence[Judged], untouched: Sequence[Judged]
+) -> Iterator[str]:
     own = [one for one in apart if one.row.source == OWN]
     public = [one for one in apart if one.row.source not in {OWN, DOUBTFUL}]
     yield f"Weights version {weights.version}, {len(write_weights(weights)) / 1e6:.2f} MB, learnt from"
@@ -107,9 +115,11 @@ def _card(weights: Weights, apart: Sequence[Judged], seen: Sequence[Judged]) -> 
     yield _ranked("of these, ordinary messages", [one for one in own if one.row.ordinary])
     for language, name in LANGUAGES.items():
         yield _ranked(f"our corpus, {name}", [one for one in own if one.row.language == language])
+    yield _ranked("held out from the start, by the shipped weights", untouched)
     yield ""
     yield "At the line that is shipped, with 95 % intervals:"
     yield ""
+    yield from _shares("Held out from the start", untouched, lambda row: LANGUAGES[row.language])
     yield from _shares("Source", public, lambda row: row.source)
     yield from _shares("Language", own, lambda row: LANGUAGES[row.language])
     yield from _shares("Sector", own, lambda row: row.sector)

@@ -13,6 +13,10 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 CORPUS: Final = ROOT / "corpus"
 SHARED: Final = ROOT.parent / "shared" / "data" / "sms"
 REVIEW: Final = SHARED / "train_label_review.tsv"
+# Messages that nothing learns from and no constant was chosen by.
+HELD_OUT: Final = CORPUS / "held_out"
+# How a second reader, who saw neither labels nor scores, labelled each message of the collections but chat.
+READING: Final = CORPUS / "second_reading.tsv"
 OWN: Final = "corpus"
 
 FOLDS: Final = 5
@@ -46,26 +50,50 @@ class Row:
     fold: int = 0
 
 
-def read_corpus() -> Sequence[Row]:
+def read_corpus(folder: Path = CORPUS) -> Sequence[Row]:
     """Read the messages that were written for this project."""
     return [
         _row(entry, OWN, f"{path.stem}:{number // NEIGHBOURS}", ordinary=path.stem.startswith("ordinary"))
-        for path in sorted(CORPUS.glob("*.jsonl"))
+        for path in sorted(folder.glob("*.jsonl"))
         for number, entry in enumerate(_read(path))
     ]
 
 
 def read_shared(split: str) -> Sequence[Row]:
-    """Read a split of the public collections with reviewed labels; nothing where they are not at hand."""
+    """Read the messages of a split of the public collections on whose label two readers agree.
+
+    Nothing is read where the collections are not at hand.
+    """
     path = SHARED / f"{split}.jsonl"
     if not path.exists():
         return []
     reviews = _read_reviews(split)
-    return [
-        _row({**entry, "mixed": entry.get("mixed") or number in reviews}, entry["source"], "")
-        for number, entry in enumerate(_read(path), start=1)
-        if reviews.get(number, "mixed").startswith("mixed")
-    ]
+    readings = _read_readings(split)
+    rows = []
+    for number, entry in enumerate(_read(path), start=1):
+        review = reviews.get(number, "mixed")
+        if not review.startswith("mixed"):
+            continue
+        row = _row({**entry, "mixed": entry.get("mixed") or number in reviews}, entry["source"], "")
+        if row.promotional in _PROMOTIONAL[readings.get(number)]:
+            rows.append(row)
+    return rows
+
+
+# Which values of `promotional` a reading agrees with.
+_PROMOTIONAL: Final[Mapping[str | None, Sequence[bool]]] = {
+    "promotional": (True,),
+    "mixed": (True,),
+    "transactional": (False,),
+    "neither": (),
+    # Chat, and the messages whose labels count little, were not read again.
+    None: (True, False),
+}
+
+
+def _read_readings(split: str) -> Mapping[int, str]:
+    lines = [line.split("\t") for line in READING.read_text(encoding="utf-8").splitlines()[1:]]
+    return {int(number): read for name, number, read in lines if name == split}
 
 
 def _read_reviews(split: str) -> Mapping[int, str]:

@@ -1,10 +1,12 @@
 """The corpus has both labels in balance in every language and kind, and nothing twice."""
 
+import json
 import re
 from collections import Counter
 
 import pytest
 
+from scripts.messages import HELD_OUT, READING, SHARED, read_corpus, read_shared
 from tests.support.content.texts import LANGUAGES, corpus
 
 KINDS = range(1, 31)
@@ -15,6 +17,7 @@ SECTORS = {
 }
 # Numbers that belong to nobody we know: +263 77 12x xxxx and +27 82 123 xxxx.
 PHONE = re.compile(r"(?<!\d)(?:\+?27|0)[678]\d{8}(?!\d)|(?<!\d)(?:\+?263|0)7[1378]\d{7}(?!\d)")
+READ = re.compile(r"(?P<split>train|dev)\t(?P<line>\d+)\t(?:transactional|promotional|mixed|neither)")
 ALLOWED = re.compile(r"(?:\+?27|0)82123\d{4}|(?:\+?263|0)7712\d{5}")
 
 
@@ -53,6 +56,38 @@ def test_no_message_is_there_twice_and_an_advert_is_part_of_its_message() -> Non
             assert row["label"] == "promotional"
 
 
+def test_nothing_learns_from_what_is_held_out() -> None:
+    held_out = {row.text for row in read_corpus(HELD_OUT)}
+    assert len(held_out) > 2_000
+    assert not held_out & {row["text"] for row in corpus()}
+
+
 def test_telephone_numbers_are_made_up() -> None:
-    found = [phone for row in corpus() for phone in PHONE.findall(row["text"].replace(" ", ""))]
+    texts = [row["text"] for row in corpus()] + [row.text for row in read_corpus(HELD_OUT)]
+    found = [phone for text in texts for phone in PHONE.findall(text.replace(" ", ""))]
     assert [phone for phone in found if not ALLOWED.fullmatch(phone)] == []
+
+
+def test_the_second_reading_names_each_message_once_and_holds_no_text() -> None:
+    header, *lines = READING.read_text(encoding="utf-8").splitlines()
+    assert header == "split\tline\tread"
+    found = [READ.fullmatch(line) for line in lines]
+    assert None not in found
+    places = {(one["split"], int(one["line"])) for one in found if one is not None}
+    assert len(places) == len(lines) > 3_000
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the public collections are not at hand")
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_messages_whose_readers_disagree_are_left_out(split: str) -> None:
+    entries = [json.loads(line) for line in (SHARED / f"{split}.jsonl").read_text("utf-8").splitlines()]
+    read = Counter(row.text for row in read_shared(split))
+    lines = [line.split("\t") for line in READING.read_text(encoding="utf-8").splitlines()[1:]]
+    other = [
+        entries[int(number) - 1] for name, number, label in lines if name == split and label == "neither"
+    ]
+    assert other
+    assert not [entry["text"] for entry in other if read[entry["text"]]]
+    assert {"promotional", "transactional", "personal"} == {
+        entry["label"] for entry in entries if read[entry["text"]]
+    }
