@@ -55,6 +55,8 @@ SEED: Final = 1
 WORDS_MIN: Final = 2
 PIECES_MIN: Final = 3
 CONTEXTS_MIN: Final = 3
+# Contexts of less weight are left out: they are many, and change nothing that can be measured.
+CONTEXT_STEPS_MIN: Final = 3
 # How strongly the fit follows single messages.
 FREEDOM: Final = 0.4
 # A feature that is found as often in both labels is held to less weight than any that is not, by this much.
@@ -68,8 +70,8 @@ PAIRS_WEIGHT: Final = 0.3
 ORDINARY_WEIGHT: Final = 0.6
 DOUBTFUL: Final = "indonesian_sms"
 QUESTIONNAIRES: Final = "momconnect_za"
-SOURCE_WEIGHTS: Final = {"uci_sms_spam": 0.3, DOUBTFUL: 0.1}
-CHAT_WEIGHT: Final = 0.09
+SOURCE_WEIGHTS: Final = {"uci_sms_spam": 0.5, DOUBTFUL: 0.1}
+CHAT_WEIGHT: Final = 0.14
 OTHER_OWN_WEIGHT: Final = 0.3
 OTHER_ENGLISH_WEIGHT: Final = 0.2
 OTHER_PUBLIC_WEIGHT: Final = 0.1
@@ -182,7 +184,6 @@ def fit(counts: Counts, learnt: Sequence[int], table: str) -> Table:
     machine.fit(found @ diags(scale), labels, sample_weight=counted)
     most = ENGLISH_STEPS_MAX if table == ENGLISH else STEPS_MAX
     steps = np.clip(np.round(machine.coef_[0] * scale / STEP), -most, most).astype(int)
-    # A feature without weight is left out.
     return Table(
         bias=round(float(machine.intercept_[0]), 6),
         threshold=0.0,
@@ -190,9 +191,13 @@ def fit(counts: Counts, learnt: Sequence[int], table: str) -> Table:
         steps={
             counts.names[place]: step
             for place, step in zip(known.tolist(), steps.tolist(), strict=True)
-            if step
+            if _is_kept(counts.names[place], step)
         },
     )
+
+
+def _is_kept(name: str, step: int) -> bool:
+    return abs(step) >= (CONTEXT_STEPS_MIN if name[0] == CONTEXT_MARK else 1)
 
 
 def _contrast(

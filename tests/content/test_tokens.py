@@ -144,7 +144,8 @@ def test_of_a_text_with_too_many_sentences_the_last_one_holds_the_rest() -> None
 
 
 def test_a_word_is_known_by_its_part_of_the_text_the_figures_beside_it_and_the_word_before_the_last() -> None:
-    assert list(contexts(["only", "(amount)", "today"], 0, 2)) == [
+    found = list(contexts(["only", "(amount)", "today"], 0, 2))
+    assert [context for context in found if not context[1].startswith("_#")] == [
         (0, "_<only"),
         (0, "_(amount)+only"),
         (1, "_<(amount)"),
@@ -153,4 +154,12 @@ def test_a_word_is_known_by_its_part_of_the_text_the_figures_beside_it_and_the_w
         (2, "_(amount)+today"),
         (2, "_only today"),
     ]
-    assert [next(contexts(["now"], place, 3))[1] for place in range(3)] == ["_<now", "_=now", "_>now"]
+    assert [list(contexts(["now"], place, 3))[-1][1] for place in range(3)] == ["_<now", "_=now", "_>now"]
+
+
+def test_a_sentence_is_known_by_its_length_its_figures_and_their_order() -> None:
+    words = ["bread", "(amount)", "!", "milk", "two", "(amount)", "00"]
+    outline = [context for _, context in contexts(words, 0, 2) if context.startswith("_#")]
+    assert outline == ["_#<long2", "_#(amount)2", "_#w(amount)!w(amount)0", "_#<w(amount)0"]
+    long = [context for _, context in contexts(["(amount)"] * 40, 1, 2) if context.startswith("_#")]
+    assert long == ["_#>long8", "_#(amount)3", "_#(amount)", "_#>(amount)"]

@@ -36,8 +36,7 @@ PHRASE_EVIDENCE: Final = {
     Category.OPT_OUT_LINE: 0.1,
 }
 # How much more evidence it takes to refuse a text that has the form of a notice that must arrive.
-SERVICE_FORM_EVIDENCE: Final = 0.4
-SERVICE_FORM_REST_EVIDENCE: Final = 0.2
+SERVICE_FORM_EVIDENCE: Final = 1.2
 # How much more evidence it takes if the service sentences of a text are left out.
 REST_EVIDENCE: Final = 0.7
 # A text is read in every group of languages that has this share of the words that point to one, and as
@@ -156,23 +155,25 @@ class Classifier:
         above = scale.evidence(sentences) + said
         # Service sentences do not hide an offer, but what is left without them must be plainly one.
         rest = scale.rest(sentences)
-        rest_above = scale.evidence(rest) + said - REST_EVIDENCE if rest else above
-        if max(above, rest_above) > 0 and has_service_form(text):
+        if rest:
+            above = max(above, scale.evidence(rest) + said - REST_EVIDENCE)
+        if above > 0 and has_service_form(text):
             above -= SERVICE_FORM_EVIDENCE
-            rest_above -= SERVICE_FORM_REST_EVIDENCE
-        return max(above, rest_above) if rest else above
+        return above
 
     def _adverts(self, scale: Scale, text: str, sentences: Sequence[Sentence]) -> Sequence[Span]:
         """Find the sentences without which the text is plainly transactional, if there are any."""
         chunks = [(start, start + len(written)) for written, start, _ in places(text)]
         spans = [(chunks[one.place][0], chunks[one.place + len(one.chunks) - 1][1]) for one in sentences]
+        # A sentence with what separates it from the next one, which may be the end of a line.
+        ends = [*(start for start, _ in spans[1:]), len(text)]
         rest = list(range(len(sentences)))
         by_weight = sorted(rest, key=lambda place: -scale.evidence([sentences[place]]))
         for dropped, place in enumerate(by_weight[:-1], start=1):
             rest.remove(place)
             if sum(sentences[one].word_count for one in rest) < REST_WORDS_MIN:
                 return ()
-            left = " ".join(text[slice(*spans[one])] for one in rest)
+            left = "".join(text[spans[one][0] : ends[one]] for one in rest)
             if self._read(left)[2] < -REST_MARGIN:
                 return [spans[one] for one in sorted(by_weight[:dropped])]
         return ()

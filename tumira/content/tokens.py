@@ -6,7 +6,9 @@ word each, whatever they say.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
+from itertools import groupby
 from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
@@ -24,6 +26,12 @@ CHUNK_MAX: Final = 30
 LEET_MIN: Final = 3
 PIECE_MARK: Final = "~"
 CONTEXT_MARK: Final = "_"
+# A sentence of more words, or with more figures of a kind, is as good as one of this many.
+WORDS_STEP: Final = 3
+WORDS_STEPS_MAX: Final = 8
+FIGURES_MAX: Final = 3
+SHAPE_MAX: Final = 9
+SHAPE_END: Final = 3
 # Of a text with more sentences, the last one holds the rest.
 SENTENCES_MAX: Final = 24
 
@@ -145,8 +153,13 @@ def pair(first: str, second: str) -> str:
 
 
 def contexts(words: Sequence[str], place: int, count: int) -> Iterator[tuple[int, str]]:
-    """Yield where each word of a sentence stands: in which part of the text, beside and behind what."""
+    """Yield where each word of a sentence stands: in which part of the text, beside and behind what.
+
+    What the sentence as a whole is like counts for its first word.
+    """
     part = "<" if place == 0 else ">" if place == count - 1 else "="
+    for said in _outline(words, part):
+        yield 0, f"{CONTEXT_MARK}#{said}"
     figures = sorted({word for word in words if word[0] == "("})
     before, last = "", START
     for number, word in enumerate(words):
@@ -157,6 +170,20 @@ def contexts(words: Sequence[str], place: int, count: int) -> Iterator[tuple[int
         if before:
             yield number, f"{CONTEXT_MARK}{before} {word}"
         before, last = last, word
+
+
+def _outline(words: Sequence[str], part: str) -> Iterator[str]:
+    """Yield how long a sentence is, how many figures of each kind it has, and in what order they come."""
+    yield f"{part}long{min(len(words) // WORDS_STEP, WORDS_STEPS_MAX)}"
+    for figure, count in Counter(word for word in words if word[0] == "(").items():
+        yield f"{figure}{min(count, FIGURES_MAX)}"
+    kinds = (
+        word if word[0] == "(" else "0" if word[0].isdecimal() else "!" if word in "!?" else "w"
+        for word in words
+    )
+    shape = [kind for kind, _ in groupby(kinds)]
+    yield "".join(shape[:SHAPE_MAX])
+    yield part + "".join(shape[-SHAPE_END:])
 
 
 def _kind(core: str) -> str | None:
