@@ -6,9 +6,7 @@ word each, whatever they say.
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
-from itertools import groupby
 from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
@@ -174,14 +172,21 @@ def contexts(words: Sequence[str], place: int, count: int) -> Iterator[tuple[int
 
 def _outline(words: Sequence[str], part: str) -> Iterator[str]:
     """Yield how long a sentence is, how many figures of each kind it has, and in what order they come."""
+    figures: dict[str, int] = {}
+    shape: list[str] = []
+    last = ""
+    for word in words:
+        if word[0] == "(":
+            figures[word] = figures.get(word, 0) + 1
+            kind = word
+        else:
+            kind = "w" if word.isalpha() else "0" if word[0].isdecimal() else "!" if word in "!?" else "w"
+        if kind != last:
+            shape.append(kind)
+            last = kind
     yield f"{part}long{min(len(words) // WORDS_STEP, WORDS_STEPS_MAX)}"
-    for figure, count in Counter(word for word in words if word[0] == "(").items():
+    for figure, count in figures.items():
         yield f"{figure}{min(count, FIGURES_MAX)}"
-    kinds = (
-        word if word[0] == "(" else "0" if word[0].isdecimal() else "!" if word in "!?" else "w"
-        for word in words
-    )
-    shape = [kind for kind, _ in groupby(kinds)]
     yield "".join(shape[:SHAPE_MAX])
     yield part + "".join(shape[-SHAPE_END:])
 
