@@ -24,7 +24,7 @@ help:
 	@echo 'make bench       the benchmark (ARGS=single: one section of it)'
 	@echo 'make bench-growth  measure what slows down with 20 million messages (26 GB of disk)'
 	@echo 'make mutants     put faults into the money and engine code; tests must catch 90 % (ARGS=--sample 300)'
-	@echo 'make lint        format, lint, types, imports, wording and generated files'
+	@echo 'make lint        format, lint, types, imports, wording, structure and generated files'
 	@echo 'make docs        write the generated files'
 	@echo 'make screenshots take the pictures of the README'
 	@echo 'make catalogue   list the texts of all pages, for translators'
@@ -58,6 +58,8 @@ checks: install
 	@$(BIN)/lint-imports >$(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
 	@echo 'Wording …'
 	@$(BIN)/python scripts/plain_english.py
+	@echo 'Structure …'
+	@$(BIN)/python scripts/structure.py
 	@echo 'Generated files …'
 	@test ! -e scripts/generate_docs.py || $(BIN)/python scripts/generate_docs.py --check
 
