@@ -4,6 +4,7 @@ Only addresses, names, paths and passwords differ from the files, and the watchd
 machine of the tests. Processes die with the thread that started them: call all this from the main thread.
 """
 
+import base64
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +23,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from tests.support.chaos.namespaces import Network, Place
+from tests.support.chaos.node import until
 from tests.support.postgres.databases import execute
 from tests.support.postgres.embedded import kill_processes
 from tests.support.processes.programs import CHECKOUT
@@ -77,6 +80,14 @@ def read_etcd_settings() -> Mapping[str, str]:
     """Return the variables of `etcd.env`."""
     lines = (DEPLOY / "etcd.env").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdValue:
+    """What Patroni keeps in etcd, and for how long unless it renews its lease; 0 without one."""
+
+    text: str
+    lease_s: int
 
 
 class Machine:
@@ -168,6 +179,13 @@ class Machine:
         _kill(self._patroni)
         self._patroni = None
 
+    def hang_patroni(self) -> None:
+        """Freeze the session that its Patroni manages by: it answers other members, and changes nothing."""
+        (session,) = self.execute(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'Patroni heartbeat'"
+        )
+        os.kill(session["pid"], signal.SIGSTOP)
+
     def kill_postgres(self) -> None:
         kill_processes(self.cluster)
 
@@ -189,6 +207,14 @@ class Machine:
             with suppress(subprocess.TimeoutExpired):
                 self._patroni.wait(STOP_S)
         self.kill()
+
+    def end(self) -> None:
+        """End all of it at once, but let PostgreSQL free its shared memory, which a kill would not."""
+        self.kill_etcd()
+        self.kill_patroni()
+        self._signal(signal.SIGQUIT, self._servers)
+        self._signal(signal.SIGCONT, self._servers)
+        until(lambda: not self._servers, f"PostgreSQL of {self.name} does not end")
 
     def ask(
         self, path: str, method: str = "GET", timeout_s: float = REST_S, **options: Any
@@ -220,6 +246,18 @@ class Machine:
         except httpx.TransportError:
             return None
         return answer.json() if answer.status_code == httpx.codes.OK else None
+
+    def read_etcd(self, key: str) -> EtcdValue | None:
+        """Return what etcd has under a key of the cluster; None when there is nothing, or nobody answers."""
+        told = self.ask_etcd("/v3/kv/range", key=_encoded(f"/service/{read_settings()['scope']}/{key}"))
+        if told is None or "kvs" not in told:
+            return None
+        (found,) = told["kvs"]
+        text = base64.b64decode(found["value"]).decode()
+        if "lease" not in found:
+            return EtcdValue(text, 0)
+        lease = self.ask_etcd("/v3/lease/timetolive", ID=found["lease"])
+        return None if lease is None else EtcdValue(text, int(lease.get("TTL", 0)))
 
     def is_etcd_leader(self) -> bool:
         told = self.ask_etcd("/v3/maintenance/status")
@@ -270,6 +308,10 @@ class Machine:
         settings["watchdog"]["mode"] = "off"
         bootstrap["dcs"] |= changes
         return settings
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 def _kill(process: "subprocess.Popen[bytes] | None") -> None:

@@ -65,7 +65,7 @@ class Machines:
         return [one for one in self.all if one is not machine]
 
     def standby(self) -> Machine:
-        """Return the machine of a standby; commits wait for one of the two."""
+        """Return the machine of a standby; commits wait for both."""
         return self.others(self.leader())[0]
 
     def etcd_leader(self) -> Machine:
