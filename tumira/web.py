@@ -44,6 +44,7 @@ from tumira.operations.doctor.mirror import HEADER, describe_request
 from tumira.operations.metrics_page import Scrape
 from tumira.postgres.pool import PLANNED_ONCE, Database
 from tumira.runtime import heartbeat, is_ready, known_problems
+from tumira.sending.direct.claims import DirectClaims
 from tumira.simulator.handsets import directory_in
 from tumira.simulator.numbers import OUTCOMES
 from tumira.simulator.pages import SimulatorPages
@@ -83,12 +84,14 @@ class Web:
         carrier_proxy: str | None = None,
         tracer: Tracer | None = None,
         is_draining: Callable[[], bool] = lambda: False,
+        workers_in: Path | None = None,
     ) -> None:
         self._database = database
         self._simulator = simulator
         self._is_draining = is_draining
         self._is_https = public_url.startswith("https:")
-        self._api = Api(database, document(), tracer, is_https=self._is_https)
+        self._claims = DirectClaims(workers_in, database.url)
+        self._api = Api(database, document(), tracer, is_https=self._is_https, claims=self._claims)
         # For sends that the server need not pass through ASGI.
         self.take_send: Final = self._api.take_send
         self._scrape = Scrape(database, self._api.services.batcher, data_dir)
@@ -163,6 +166,7 @@ class Web:
         async with (
             heartbeat(self._database, "web", HEARTBEAT_S),
             self._carrier_hooks.running(),
+            self._claims.running(),
             self._simulator.cleanup.running() if self._simulator else nullcontext(),
         ):
             yield
@@ -257,5 +261,6 @@ async def run_web(
             carrier_proxy=settings.carrier_proxy,
             tracer=tracer,
             is_draining=lambda: bool(stopping),
+            workers_in=settings.data_dir,
         )
         await server.serve(web, listening, settings, stopping, say_started)

@@ -8,6 +8,7 @@ import ssl
 from contextlib import nullcontext
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from tumira.core.dns import Resolver
@@ -64,6 +65,7 @@ async def run_worker(
     keep_weeks: int | None = None,
     network_lookup: NetworkLookup | None = None,
     seller: Seller = NO_SELLER,
+    data_dir: Path | None = None,
 ) -> None:
     """Work until cancelled; then unbind from the carriers in good order."""
     # A name that no other process ever has: what a dead one had claimed must not look like ours.
@@ -92,7 +94,7 @@ async def run_worker(
         group.create_task(run_maintenance(database, keep_weeks))
         group.create_task(run_uploader(database))
         group.create_task(run_scheduler(database))
-        group.create_task(Supervisor(database, name, carriers, tracer).run())
+        group.create_task(Supervisor(database, name, carriers, tracer, data_dir).run())
         group.create_task(forever("handle replies", partial(handle_replies, database), EVERY_S))
         if network_lookup is not None:
             group.create_task(LookupWorker(database, network_lookup).run())

@@ -238,3 +238,28 @@ async def test_a_bind_that_is_left_is_released_when_its_answers_are_on_disk(worl
         await held.leaving
         assert await world.rows("SELECT FROM binds") == []
         assert await world.status(claimed.id) == "sent"
+
+
+async def test_claims_that_never_came_go_into_the_queue_and_those_that_came_are_in_doubt(
+    world: World,
+) -> None:
+    """Both were claimed with their accepts, and no sender has them."""
+    await world.send(2)
+    ids = sorted(one.id for one in await world.claim(2))
+    await world.rows("UPDATE in_flight SET is_direct = true")
+    async with supervising(world) as supervisor:
+        await supervisor._beat()
+        supervisor._offers.came.add(ids[0])
+        for _ in range(2):
+            supervisor._lost_looked_at -= supervisors.LOST_CLAIM_S
+            await supervisor._find_lost_claims()
+        rows = await world.rows("SELECT message_id, again FROM queue")
+        assert [(row["message_id"], row["again"]) for row in rows] == [(ids[1], False)]
+        assert await world.incidents() == {"doubt": 1}
+        statuses = await world.rows("SELECT status FROM messages ORDER BY id")
+        assert [row["status"] for row in statuses] == ["sending", "queued"]
+        # What comes after all is refused, and what came is forgotten once it is settled.
+        assert supervisor._offers._given_back == {ids[1]}
+        supervisor._lost_looked_at -= supervisors.LOST_CLAIM_S
+        await supervisor._find_lost_claims()
+        assert supervisor._offers.came == set()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -119,6 +120,7 @@ class World:
     service: Service
     caller: Caller
     worker_base: str
+    data_dir: Path
 
     async def look(self, *, worker: bool = True) -> None:
         self.watch.note(await asyncio.to_thread(page, self.web.base))
@@ -232,6 +234,7 @@ async def work(world: World, port: int, provider: CarrierServer, smtp: Smtp, pay
             payments=payments,
             public_url="http://127.0.0.1",
             metrics_at=("127.0.0.1", int(world.worker_base.rpartition(":")[2])),
+            data_dir=world.data_dir,
         )
     )
     await asyncio.sleep(0)
@@ -254,6 +257,7 @@ async def work(world: World, port: int, provider: CarrierServer, smtp: Smtp, pay
             " SELECT id, '263771200099', 'DELIVRD', '', now(), now() + interval '1 day' FROM carriers LIMIT 1"
         )
         await meet_waiting(world)
+        await claim_directly(world)
         await world.until(
             lambda now: now.get('tumira_receipt_seconds_count{country="ZW"}', 0) > 0, "receipts"
         )
@@ -283,6 +287,14 @@ async def meet_waiting(world: World) -> None:
                 await world.until(partial(_has_moved, world.watch, gauge), gauge, WAIT_S / ROUNDS)
             return
     raise AssertionError("no look met a message in flight, in doubt and to be tried again")
+
+
+async def claim_directly(world: World) -> None:
+    """Send until the worker, which is on the same machine, offers places."""
+    async with asyncio.timeout(WAIT_S):
+        while not world.watch.moved("tumira_messages_claimed_directly_total"):
+            assert (await world.send("+263771200033")).status_code == 202
+            await world.look()
 
 
 def _has_moved(watch: Watch, gauge: str, _now: Mapping[str, float]) -> bool:
@@ -327,7 +339,8 @@ async def watch(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> As
         async with run_receiver() as customer, run_smsc() as smsc:
             with watch_web(url, folder / "web.log", **environment) as (web, service):
                 caller = await asyncio.to_thread(service.open_account)
-                world = World(Watch(), web, service, caller, f"http://127.0.0.1:{free_port()}")
+                worker_base = f"http://127.0.0.1:{free_port()}"
+                world = World(Watch(), web, service, caller, worker_base, folder / "data")
                 await leave_waiting(world, customer.url, payments)
                 (folder / "data").mkdir()
                 await asyncio.to_thread(keep_calls_waiting, world)

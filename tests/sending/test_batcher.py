@@ -135,7 +135,7 @@ async def test_a_call_whose_account_stays_locked_is_retried_alone_and_then_refus
         answers = queued(idle, [call])
         (waiting,) = idle._next_group()
         waiting.since = now - waited_s
-        idle._hand_out([waiting], [None], None)
+        idle._hand_out([waiting], [None], None, idle._claims.begin())
         expected = {0.0: (1, 0, 0), batchers.PATIENCE_S + 0.1: (0, 1, 0), batchers.GIVE_UP_S + 0.1: (0, 0, 1)}
         await asyncio.sleep(0)
         assert (len(idle._waiting), len(started), len(answers)) == expected[waited_s]

@@ -31,6 +31,7 @@ from tumira.core.ids import new_request_id
 from tumira.core.tracing import Tracer
 from tumira.postgres.pool import Database
 from tumira.sending.batcher import Batcher
+from tumira.sending.direct.claims import DirectClaims
 from tumira.sending.types import Decision
 
 PREFIX: Final = "/api/v1"
@@ -61,10 +62,16 @@ def request_id(headers: Sequence[Header]) -> str:
 
 class Api:
     def __init__(
-        self, database: Database, document: bytes, tracer: Tracer | None = None, *, is_https: bool = False
+        self,
+        database: Database,
+        document: bytes,
+        tracer: Tracer | None = None,
+        *,
+        is_https: bool = False,
+        claims: DirectClaims | None = None,
     ) -> None:
         self.services = ApiServices(
-            database, Callers(database), Batcher(database, schemas.write_sent), tracer
+            database, Callers(database), Batcher(database, schemas.write_sent, claims), tracer
         )
         self._document = document
         # Whether callers use https, also if the proxy does not say so.

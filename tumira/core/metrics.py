@@ -66,6 +66,11 @@ PAGE_SECONDS: Final = Histogram(
     buckets=_CALL_S,
     registry=WEB,
 )
+CLAIMED_DIRECTLY: Final = Counter(
+    "tumira_messages_claimed_directly",
+    "Messages that went to a worker on this machine without waiting in the queue.",
+    registry=WEB,
+)
 GATE_WAITING: Final = Gauge(
     "tumira_gate_waiting_calls", "Calls that wait to be decided in this process.", registry=WEB
 )

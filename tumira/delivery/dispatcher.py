@@ -1,4 +1,7 @@
-"""Claims the next messages for a sender, ahead of the slots that will become free."""
+"""Claims the next messages for a sender, ahead of the slots that will become free.
+
+It also offers places to the web process on the same machine, which claims small sends as it accepts them.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -14,6 +17,7 @@ from tumira.content.passcodes import is_passcode
 from tumira.core import metrics
 from tumira.core.loops import log_failure
 from tumira.delivery.clocks import Clocks
+from tumira.delivery.direct_offers import BindOffer, DirectOffers
 from tumira.delivery.lanes import BULK, NO_ROOM, SMALL, Room
 from tumira.delivery.link import References
 from tumira.delivery.sender import Sender
@@ -40,7 +44,13 @@ _log: Final = structlog.get_logger()
 
 class Dispatcher:
     def __init__(
-        self, sender: Sender, worker: str, database: Database, clocks: Clocks, routes: Routes
+        self,
+        sender: Sender,
+        worker: str,
+        database: Database,
+        clocks: Clocks,
+        routes: Routes,
+        offers: DirectOffers | None = None,
     ) -> None:
         self._sender = sender
         self._worker = worker
@@ -59,6 +69,10 @@ class Dispatcher:
         self._notified = True
         self._segments = 1.0
         self._loop = asyncio.get_running_loop()
+        self._offer: BindOffer | None = None
+        # Carriers over HTTP register references with a claim, and the simulator asks there what it may take.
+        if offers is not None and sender.carrier.http is None and not sender.carrier.simulator:
+            self._offer = offers.add(sender.name, sender.carrier.id, self._take_direct)
         self._task = asyncio.create_task(self._run())
 
     def wake(self) -> None:
@@ -72,6 +86,7 @@ class Dispatcher:
             and self._is_due(self._sender.room())
         ):
             self._woken.set()
+        self._offer_places()
 
     def _is_due(self, room: Room) -> bool:
         """Tell whether to claim now: there is room for what was just accepted, or enough for more to wait."""
@@ -85,6 +100,8 @@ class Dispatcher:
     async def close(self) -> None:
         """Stop; a claim in progress is finished, because it may be committed already."""
         self._closing = True
+        if self._offer is not None:
+            await self._offer.close()
         self._woken.set()
         await asyncio.wait({self._task}, timeout=CLOSE_S)
         self._task.cancel()
@@ -111,6 +128,7 @@ class Dispatcher:
                 return
         elif room == NO_ROOM:
             await self._line.let_go()
+        self._offer_places()
         timer = self._loop.call_later(LOOK_S, self.wake)
         await self._woken.wait()
         self._woken.clear()
@@ -228,6 +246,22 @@ class Dispatcher:
         self._unsure = None
         self._submit([one for one in claimed if one.id in ours], past, references)
 
+    def _offer_places(self) -> None:
+        """Offer places for small sends, unless some wait in the queue already."""
+        if self._offer is None or not self._offer.is_wanted or self._closing:
+            return
+        sender = self._sender
+        places = 0
+        if sender.is_healthy and not self._more[SMALL]:
+            places = self._messages(sender.room()).small
+        self._offer.update(self._routes.queues_of(sender.carrier, trying=False), places)
+
+    def _take_direct(self, claimed: Sequence[ClaimedMessage]) -> None:
+        """Submit messages that the web process claimed for us; they are on disk."""
+        self._submit(claimed, {}, {})
+        self._note_turns(claimed)
+        self._offer_places()
+
     def _submit(
         self,
         claimed: Sequence[ClaimedMessage],
@@ -246,13 +280,7 @@ class Dispatcher:
         self._sender.take(submissions)
 
     def _note(self, wanted: Sequence[ClaimRequest], total: Room, claimed: Sequence[ClaimedMessage]) -> None:
-        now = self._loop.time()
-        turns: dict[tuple[str, int], list[int]] = {}
-        for one in claimed:
-            turns.setdefault((one.queue, one.lane), []).append(one.turn)
-        for (name, lane), own in turns.items():
-            self._clocks.claimed(now, name, lane, min(own), max(own))
-            metrics.CLAIMED.labels(country_of(name), lane).inc(len(own))
+        turns = self._note_turns(claimed)
         more = [False, False]
         found = [0, 0]
         for asked in wanted:
@@ -266,6 +294,17 @@ class Dispatcher:
             more[SMALL] or found[SMALL] >= total.small,
             more[BULK] or found[BULK] >= total.left_for_bulk(found[SMALL]),
         )
+
+    def _note_turns(self, claimed: Sequence[ClaimedMessage]) -> Mapping[tuple[str, int], Sequence[int]]:
+        """Note and return the turns that were claimed, by queue and lane."""
+        now = self._loop.time()
+        turns: dict[tuple[str, int], list[int]] = {}
+        for one in claimed:
+            turns.setdefault((one.queue, one.lane), []).append(one.turn)
+        for (name, lane), own in turns.items():
+            self._clocks.claimed(now, name, lane, min(own), max(own))
+            metrics.CLAIMED.labels(country_of(name), lane).inc(len(own))
+        return turns
 
 
 async def _spare_passcodes(

@@ -16,7 +16,7 @@ from tumira.carriers.url import CarrierSettings
 from tumira.core.backoff import RESENDS_MAX
 from tumira.core.ids import MessageId, first_id
 from tumira.delivery.match_receipts import MatchCandidates, find_candidates, match_kept
-from tumira.delivery.outcomes import Ended, LeftInDoubt, Outcome, Resumed
+from tumira.delivery.outcomes import Ended, LeftInDoubt, Outcome, Released, Resumed
 from tumira.delivery.receipt_rules import NUMBER_END
 from tumira.delivery.settle import settle
 from tumira.delivery.settle_rules import NO_RULES
@@ -24,7 +24,7 @@ from tumira.delivery.store import binds, queue, receipts, settlement
 from tumira.delivery.store import waiting as places
 from tumira.delivery.store.queue import PastAttempts
 from tumira.delivery.store.settlement import LockedMessage
-from tumira.delivery.store.waiting import BatchFacts, DueRetry, QueuePlace
+from tumira.delivery.store.waiting import BatchFacts, DueRetry, QueueEntry, QueuePlace
 from tumira.postgres.connection import Connection
 from tumira.pricing.networks import OTHER, list_queues, queue_of
 from tumira.pricing.store import get_tariff
@@ -237,6 +237,31 @@ async def retry_unmatched_receipts(connection: Connection) -> RetriedReceipts:
         await settle(connection, outcomes, locked=locked, worker="", refund_rules=refund_rules)
         await receipts.delete(connection, list(found))
     return RetriedReceipts(len(found), is_more_due=any(len(kept) >= RECEIPTS_MAX for kept in due.values()))
+
+
+async def give_back_claims(connection: Connection, ids: Collection[UUID], worker: str) -> int:
+    """Give messages to the queue that a worker has claimed and certainly not submitted."""
+    locked = await settlement.lock_messages(connection, sorted(ids))
+    if not locked:
+        return 0
+    batches = await places.find_batch_facts(connection, sorted({one.batch_id for one in locked.values()}))
+    outcomes = [
+        Released(
+            one.id,
+            QueueEntry(
+                one.id,
+                one.country,
+                one.network,
+                None,
+                fairness.lane(batches[one.batch_id].recipients),
+                None,
+                again=False,
+                expires_at=batches[one.batch_id].expires_at,
+            ),
+        )
+        for one in locked.values()
+    ]
+    return await settle(connection, outcomes, locked=locked, worker=worker)
 
 
 async def take_over_from_dead(

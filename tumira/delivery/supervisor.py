@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final
 from uuid import UUID
 
@@ -23,8 +24,9 @@ from tumira.core.ids import MessageId
 from tumira.core.loops import forever, log_failure
 from tumira.core.tracing import Tracer
 from tumira.delivery.clocks import PUBLISH_S, Clocks
+from tumira.delivery.direct_offers import DirectOffers
 from tumira.delivery.dispatcher import Dispatcher
-from tumira.delivery.follow_up import DOUBT_WAIT_S
+from tumira.delivery.follow_up import DOUBT_WAIT_S, give_back_claims
 from tumira.delivery.http.client import DEFAULT_TIMEOUTS as DEFAULT_HTTP_TIMEOUTS
 from tumira.delivery.http.client import CarrierClient, HttpTimeouts
 from tumira.delivery.http.follower import HttpFollower
@@ -86,8 +88,11 @@ class Supervisor:
         worker: str,
         terms: CarrierTerms = DEFAULT_TERMS,
         tracer: Tracer | None = None,
+        data_dir: Path | None = None,
     ) -> None:
         self._database = database
+        self._data_dir = data_dir
+        self._offers = DirectOffers(worker, database.clock)
         self._worker = worker
         self._terms = terms
         self._observer = Observer(database, tracer)
@@ -101,6 +106,10 @@ class Supervisor:
 
     async def run(self) -> None:
         """Work until cancelled, then disconnect from all carriers in good order."""
+        async with self._offers.listening(self._data_dir, self._database.url):
+            await self._run()
+
+    async def _run(self) -> None:
         tasks = [
             asyncio.create_task(listen(self._database, self._wake)),
             asyncio.create_task(
@@ -206,7 +215,8 @@ class Supervisor:
             carrier, number, self._worker, recorder, self._observer, open_link, lambda: self._room(place)
         )
         self._held[place] = _Held(
-            sender, Dispatcher(sender, self._worker, self._database, self._clocks, self._routes)
+            sender,
+            Dispatcher(sender, self._worker, self._database, self._clocks, self._routes, self._offers),
         )
 
     def _prepare_link(
@@ -285,7 +295,9 @@ class Supervisor:
     async def _find_lost_claims(self) -> None:
         """Put in doubt claims of this worker that no sender has had for a while.
 
-        The connection may have broken just as a claim was committed, so that we never learnt of it.
+        The connection may have broken just as a claim was committed, so that we never learnt of it. Messages
+        that the web process claimed for us and that never came were certainly not submitted: they go into
+        the queue.
         """
         now = asyncio.get_running_loop().time()
         if now - self._lost_looked_at < LOST_CLAIM_S or any(
@@ -293,6 +305,8 @@ class Supervisor:
         ):
             return
         self._lost_looked_at = now
+        came = frozenset(self._offers.came)
+        never_came: Collection[UUID] = ()
         async with self._database.transaction() as connection:
             in_flight = await places.list_in_flight(connection, self._worker, LOST_CLAIMS_MAX)
             known: set[UUID] = set()
@@ -300,12 +314,21 @@ class Supervisor:
             lost = frozenset(in_flight.keys() - known)
             twice = lost & self._lost_claims
             if twice:
-                _log.warning("claims without a sender", count=len(twice))
+                direct = await places.list_direct(connection, sorted(twice), self._worker)
+                never_came = self._offers.give_back(direct)
+                _log.warning("claims without a sender", count=len(twice), never_came=len(never_came))
+            doubted = twice.difference(never_came)
+            if doubted:
                 outcomes = [
                     LeftInDoubt(MessageId(one), in_flight[one], DOUBT_WAIT_S, "its claim was lost")
-                    for one in twice
+                    for one in doubted
                 ]
                 await settle(connection, outcomes, worker=self._worker)
+        if never_came:
+            async with self._database.transaction() as connection:
+                await give_back_claims(connection, never_came, self._worker)
+        if len(in_flight) < LOST_CLAIMS_MAX:
+            self._offers.forget(came - in_flight.keys())
         self._lost_claims = lost - twice
 
     async def _stop(self) -> None:

@@ -15,6 +15,7 @@ from tumira.replies import opt_outs
 from tumira.sending import lookups
 from tumira.sending.code_guard import RangeKey, range_of
 from tumira.sending.decide import Decider
+from tumira.sending.direct.claims import ClaimGroup
 from tumira.sending.lookups import CallFacts, GroupFacts
 from tumira.sending.types import Call, Decision, Render, Send
 
@@ -40,16 +41,21 @@ class Rules:
 
 
 async def admit_unlocked(
-    connection: Connection, rules: Rules, render: Render, group: Sequence[Call]
+    connection: Connection,
+    rules: Rules,
+    render: Render,
+    group: Sequence[Call],
+    claims: ClaimGroup | None = None,
 ) -> Sequence[Decision | None]:
     """Decide the calls whose accounts no other transaction has locked; None for those to try again.
 
-    The caller has begun a transaction on the connection, and commits it.
+    The caller has begun a transaction on the connection, and commits it. With `claims`, small sends are
+    claimed at once where workers offer places.
     """
     asked = (_asked(group), _numbers(group), _ranges(group))
     held, known, facts = await lookups.lock_and_read(connection, *asked)
     here = [(call, one) for call, one in zip(group, known, strict=True) if call.account_id in held]
-    decided = iter(await _admit(connection, rules, render, here, held, facts) if here else ())
+    decided = iter(await _admit(connection, rules, render, here, held, facts, claims) if here else ())
     return [next(decided) if call.account_id in held else None for call in group]
 
 
@@ -92,6 +98,7 @@ async def _admit(
     group: Sequence[tuple[Call, CallFacts]],
     held: Mapping[AccountId, LockedAccount],
     facts: GroupFacts,
+    claims: ClaimGroup | None = None,
 ) -> Sequence[Decision]:
     tariff = await rules.tariff(connection, facts.tariff_version)
     policy = await rules.policy(connection, facts.policy_version)
@@ -102,7 +109,7 @@ async def _admit(
         for number in call.send.request.to[:RECIPIENTS_MAX]
     ]
     opted_out = await opt_outs.find(connection, asked)
-    decider = Decider(held, facts, tariff, policy, render, opted_out)
+    decider = Decider(held, facts, tariff, policy, render, opted_out, claims)
     decisions = [decider.decide(call, known) for call, known in group]
     await decider.charges.write(connection)
     if decider.content_refusals:

@@ -12,6 +12,9 @@ No call waits for the disk of an earlier group: a group commits without waiting,
 flusher makes the log durable behind them. Only then are the sends of the group answered, also repeated
 answers, because what they repeat may not be durable yet. A full group that leaves no call waiting waits for
 the disk itself, and so does every group while there is no flusher.
+
+Small sends are claimed at once where a worker on this machine offers places (`sending.direct.claims`). Their
+messages are passed on when they are durable, just before the callers are answered.
 """
 
 import asyncio
@@ -33,6 +36,7 @@ from tumira.postgres.pinned_connection import PinnedConnection
 from tumira.postgres.pool import BUSY, Database
 from tumira.sending.admit import Rules, admit_alone, admit_unlocked
 from tumira.sending.decide import SMALL_SEND_MAX
+from tumira.sending.direct.claims import ClaimGroup, DirectClaims
 from tumira.sending.large import send_large
 from tumira.sending.types import Answered, Call, Decision, Large, Refused, Render, Send
 
@@ -71,9 +75,10 @@ class _Waiting:
 class Batcher:
     """Decides calls, a group at a time."""
 
-    def __init__(self, database: Database, render: Render) -> None:
+    def __init__(self, database: Database, render: Render, claims: DirectClaims | None = None) -> None:
         self._database = database
         self._render = render
+        self._claims = DirectClaims() if claims is None else claims
         self._rules = Rules()
         self._waiting: deque[_Waiting] = deque()
         self._asked = 0
@@ -175,9 +180,12 @@ class Batcher:
         return group
 
     async def _admit(self, group: Sequence[_Waiting]) -> None:
+        claims = self._claims.begin()
         try:
-            decisions, ticket = await self._transact(group)
+            decisions, ticket = await self._transact(group, claims)
         except Exception as error:  # noqa: BLE001 - every call is answered
+            # What may have been claimed nevertheless is found by its worker.
+            claims.cancel()
             await self._connection.roll_back(error)
             # Calls that write nothing succeed without a partition.
             affects_all = is_unavailable(error) and not is_partition_missing(error)
@@ -195,13 +203,19 @@ class Batcher:
                 await self._admit(group[:middle])
                 await self._admit(group[middle:])
             return
-        self._hand_out(group, decisions, ticket)
+        if ticket is None:
+            claims.pass_on()
+        self._hand_out(group, decisions, ticket, claims)
         if all(decision is None for decision in decisions):
             # Every account is locked by another transaction: give it time to finish.
             await asyncio.sleep(PAUSE_S)
 
     def _hand_out(
-        self, group: Sequence[_Waiting], decisions: Sequence[Decision | None], ticket: int | None
+        self,
+        group: Sequence[_Waiting],
+        decisions: Sequence[Decision | None],
+        ticket: int | None,
+        claims: ClaimGroup,
     ) -> None:
         now = asyncio.get_running_loop().time()
         sends: list[tuple[_Waiting, Answered]] = []
@@ -219,27 +233,35 @@ class Batcher:
                 self._waiting.append(waiting)
                 self._arrived.set()
         if ticket is not None:
-            self._flusher.call_when_durable(ticket, partial(self._answer, sends))
+            self._flusher.call_when_durable(ticket, partial(self._answer, sends, claims))
 
-    def _answer(self, sends: Sequence[tuple[_Waiting, Answered]], error: Exception | None) -> None:
-        """Answer sends that are durable, or refuse them if that is not known."""
+    def _answer(
+        self, sends: Sequence[tuple[_Waiting, Answered]], claims: ClaimGroup, error: Exception | None
+    ) -> None:
+        """Pass on and answer sends that are durable, or refuse them if that is not known."""
+        if error is None:
+            claims.pass_on()
+        else:
+            claims.cancel()
         refused = None if error is None else Refused(_refusal(error, [waiting for waiting, _ in sends]), None)
         for waiting, decision in sends:
             self._resolve(waiting, refused or decision)
 
-    async def _transact(self, group: Sequence[_Waiting]) -> tuple[Sequence[Decision | None], int | None]:
+    async def _transact(
+        self, group: Sequence[_Waiting], claims: ClaimGroup
+    ) -> tuple[Sequence[Decision | None], int | None]:
         """Decide and commit a group; with a ticket its sends are answered when the flusher says so."""
         connection = await self._connection.begin()
         decisions = await admit_unlocked(
-            connection, self._rules, self._render, [waiting.call for waiting in group]
+            connection, self._rules, self._render, [waiting.call for waiting in group], claims
         )
         # A lost rate-limit entry does no harm: a group that accepted nothing need not wait for the disk.
         accepted = any(isinstance(decision, Answered) for decision in decisions)
         # With no call waiting for the next group, a flush would only be one more round trip.
-        behind = accepted and (bool(self._waiting) or len(group) < FULL_GROUP)
+        behind = accepted and (bool(self._waiting) or (claims.has_queued and len(group) < FULL_GROUP))
         ticket = self._flusher.cover(self._connection) if behind else None
         await self._connection.commit(durable=accepted and ticket is None)
-        if accepted:
+        if claims.has_queued:
             # Before it is durable: a claim waits for the disk, and its commit follows this one in the log.
             self._waker.wake()
         return decisions, ticket

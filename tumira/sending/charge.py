@@ -15,6 +15,7 @@ from tumira.pricing.quote import Quote, ValidRequest, unbilled_octets
 from tumira.sending import code_guard, fairness, insert
 from tumira.sending.code_guard import GuardDecision, RangeCodes, RangeKey
 from tumira.sending.code_stops import NewStop, new_stop, tell_stops
+from tumira.sending.direct.claims import ClaimGroup
 from tumira.sending.insert import Debit, Flow, NewBatch
 from tumira.sending.limits import spend
 from tumira.sending.lookups import GroupFacts
@@ -36,8 +37,9 @@ class Charges:
     The accounts are locked by the transaction from before their rows were read until it commits.
     """
 
-    def __init__(self, facts: GroupFacts) -> None:
+    def __init__(self, facts: GroupFacts, claims: ClaimGroup | None = None) -> None:
         self._facts = facts
+        self._claims = claims
         self._accounts: dict[AccountId, LockedAccount] = {}
         self._amounts: dict[AccountId, Decimal] = {}
         self._next_turns: dict[Flow, int] = {}
@@ -80,7 +82,7 @@ class Charges:
             run = fairness.take_turns(clock, next_turn, leg.segments, account.weight, leg.count)
             self._next_turns[flow] = run.next_turn
             turns.append(range(run.first, run.next_turn, run.step))
-        return NewBatch(
+        batch = NewBatch(
             id=batch_id,
             account_id=account.id,
             created_at=self._facts.now,
@@ -95,6 +97,16 @@ class Charges:
             texts=texts,
             near_line=near_line,
         )
+        return batch if self._claims is None else self._claim(batch, self._claims)
+
+    def _claim(self, batch: NewBatch, claims: ClaimGroup) -> NewBatch:
+        """Claim the messages of a small send for a worker that offers places, if they go to one network."""
+        if batch.lane != fairness.LANE_SMALL or len(batch.legs) != 1:
+            claims.has_queued |= bool(batch.legs)
+            return batch
+        (leg,) = batch.legs
+        sender_name = self._facts.find_sender(batch.account_id, leg.country, leg.network)
+        return claims.claim(batch, sender_name)
 
     def charge(
         self,

@@ -27,6 +27,7 @@ from tumira.replies.opt_outs import OptedOut
 from tumira.sending import fairness
 from tumira.sending.charge import Charges
 from tumira.sending.code_guard import NOTHING_STOPPED
+from tumira.sending.direct.claims import ClaimGroup
 from tumira.sending.limits import over_balance, over_limit, over_unbilled_limit
 from tumira.sending.lookups import CallFacts, GroupFacts
 from tumira.sending.types import (
@@ -59,6 +60,7 @@ class Decider:
         policy: Policy,
         render: Render,
         opted_out: OptedOut,
+        claims: ClaimGroup | None = None,
     ) -> None:
         self._held = held
         self._facts = facts
@@ -67,7 +69,7 @@ class Decider:
         self._render = render
         self._opted_out = opted_out
         self._answers: dict[tuple[AccountId, str], tuple[bytes, bytes]] = {}
-        self.charges: Final = Charges(facts)
+        self.charges: Final = Charges(facts, claims)
         self.content_refusals: Final[list[NewRefusal]] = []
 
     def decide(self, call: Call, facts: CallFacts) -> Decision:

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 SMALL_MAX: Final = 10
 WEIGHT_DEFAULT: Final = 1
+LANE_SMALL: Final = 0
+LANE_BULK: Final = 1
 
-_LANE_SMALL: Final = 0
-_LANE_BULK: Final = 1
 _TURNS_PER_SEGMENT: Final = 1000
 
 
@@ -27,7 +27,7 @@ class TurnRange(Struct, frozen=True):
 
 def lane(recipients: int) -> int:
     """Return the lane of a send: a passcode never waits behind a newsletter of the same account."""
-    return _LANE_SMALL if recipients <= SMALL_MAX else _LANE_BULK
+    return LANE_SMALL if recipients <= SMALL_MAX else LANE_BULK
 
 
 def take_turns(clock: int, next_turn: int, segments: int, weight: int, count: int) -> TurnRange:

@@ -29,6 +29,14 @@ from tumira.sending.lifecycle import VALIDITY
 Flow = tuple[AccountId, str, int]
 
 
+class Flight(Struct, frozen=True):
+    """Whose claim a message is from the beginning: a worker's, for one of its binds."""
+
+    worker: str
+    bind: str
+    carrier_id: int
+
+
 class NewBatch(Struct, frozen=True):
     """A batch to be stored: the request, its price, and the ids and turns of its messages."""
 
@@ -48,6 +56,8 @@ class NewBatch(Struct, frozen=True):
     texts: Sequence[str] | None = None
     # A text of it passed near the line.
     near_line: bool = False
+    # Set where its messages are claimed at once, instead of waiting in the queue.
+    flight: Flight | None = None
 
 
 class Debit(Struct, frozen=True):
@@ -98,6 +108,10 @@ advanced AS (
         ON CONFLICT (account_id, country, lane) DO UPDATE SET next_turn = excluded.next_turn
 )"""
 
+# Whether the messages of a batch, given by its place, are claimed at once.
+_IS_FLOWN: Final = """
+(%(flight_workers)s::text[])[coalesce((%(flights)s::integer[])[{place}], 1)] IS NOT NULL"""
+
 # Calls are alike: `kind` is the place of what a batch shares with others. Without a time of its own a message
 # lives for 24 hours.
 _STORE_BATCHES: Final = """
@@ -107,7 +121,7 @@ stored AS (
     SELECT id, (%(owner_ids)s::uuid[])[owner], %(created_at)s::timestamptz,
            CASE WHEN recipients = 0 THEN %(created_at)s::timestamptz END,
            recipients, recipients, (%(segments)s::smallint[])[kind], (%(total_costs)s::numeric[])[kind],
-           CASE WHEN recipients = 0 THEN 'completed' ELSE 'queued' END, (%(channels)s::text[])[kind],
+           (%(batch_statuses)s::text[])[kind], (%(channels)s::text[])[kind],
            reference, body, (%(near_lines)s::boolean[])[kind],
            %(created_at)s::timestamptz + (%(lifetimes_s)s::double precision[])[kind] * interval '1 second'
       FROM (SELECT id, coalesce(owner, 1) AS owner, coalesce(kind, 1) AS kind,
@@ -120,10 +134,11 @@ stored AS (
 # A message refers to its batch and to its leg by places, so a thousand rows take three long arrays only.
 _ADDRESS: Final = """
 addressed AS (
-    INSERT INTO messages (id, batch_id, account_id, segments, country, network, recipient, cost)
+    INSERT INTO messages (id, batch_id, account_id, segments, country, network, recipient, cost, status)
     SELECT id, (%(ids)s::uuid[])[batch], (%(owner_ids)s::uuid[])[coalesce((%(owners)s::integer[])[batch], 1)],
            (%(leg_segments)s::smallint[])[leg], (%(leg_countries)s::text[])[leg],
-           (%(leg_networks)s::text[])[leg], recipient, (%(leg_costs)s::numeric[])[leg]
+           (%(leg_networks)s::text[])[leg], recipient, (%(leg_costs)s::numeric[])[leg],
+           (%(leg_statuses)s::text[])[leg]
       FROM (SELECT id, coalesce(batch, 1) AS batch, coalesce(leg, 1) AS leg, recipient
               FROM unnest(%(message_ids)s::uuid[], %(message_batches)s::integer[],
                           %(message_legs)s::integer[], %(recipients)s::text[])
@@ -133,10 +148,11 @@ addressed AS (
 # The same where each message has its own text; they are of one batch.
 _ADDRESS_TEXTS: Final = """
 addressed AS (
-    INSERT INTO messages (id, batch_id, account_id, segments, country, network, recipient, cost, body)
+    INSERT INTO messages (id, batch_id, account_id, segments, country, network, recipient, cost, status, body)
     SELECT id, (%(ids)s::uuid[])[1], (%(owner_ids)s::uuid[])[1],
            (%(leg_segments)s::smallint[])[leg], (%(leg_countries)s::text[])[leg],
-           (%(leg_networks)s::text[])[leg], recipient, (%(leg_costs)s::numeric[])[leg], body
+           (%(leg_networks)s::text[])[leg], recipient, (%(leg_costs)s::numeric[])[leg],
+           (%(leg_statuses)s::text[])[leg], body
       FROM (SELECT id, coalesce(leg, 1) AS leg, recipient, body
               FROM unnest(%(message_ids)s::uuid[], %(message_legs)s::integer[], %(recipients)s::text[],
                           %(texts)s::text[])
@@ -153,10 +169,28 @@ queued AS (
               FROM unnest(%(message_ids)s::uuid[], %(message_batches)s::integer[],
                           %(message_legs)s::integer[], %(turns)s::bigint[])
                    AS given (id, batch, leg, turn)) AS message
+     {where}
 )"""
+_QUEUE_ALL: Final = _QUEUE.format(where="")
 
-_STORE: Final = f"{_STORE_BATCHES}, {_ADDRESS}, {_QUEUE}"
-_STORE_TEXTS: Final = f"{_STORE_BATCHES}, {_ADDRESS_TEXTS}, {_QUEUE}"
+_OF_THE_QUEUE: Final = ("leg_queues", "leg_lanes", "turns")
+
+# Messages that are claimed at once; the worker of a leg that goes into the queue is NULL.
+_CLAIM: Final = """
+claimed AS (
+    INSERT INTO in_flight (message_id, worker, bind, carrier_id, claimed_at, is_direct)
+    SELECT id, (%(leg_workers)s::text[])[leg], (%(leg_binds)s::text[])[leg],
+           (%(leg_carrier_ids)s::integer[])[leg], %(created_at)s::timestamptz, true
+      FROM (SELECT id, coalesce(leg, 1) AS leg
+              FROM unnest(%(message_ids)s::uuid[], %(message_legs)s::integer[]) AS given (id, leg)) AS message
+     WHERE (%(leg_workers)s::text[])[leg] IS NOT NULL
+)"""
+_QUEUE_REST: Final = _QUEUE.format(where="WHERE (%(leg_workers)s::text[])[leg] IS NULL")
+
+_STORE: Final = f"{_STORE_BATCHES}, {_ADDRESS}, {_QUEUE_ALL}"
+_STORE_TEXTS: Final = f"{_STORE_BATCHES}, {_ADDRESS_TEXTS}, {_QUEUE_ALL}"
+_STORE_CLAIMED: Final = f"{_STORE_BATCHES}, {_ADDRESS}, {_CLAIM}"
+_STORE_MIXED: Final = f"{_STORE_CLAIMED}, {_QUEUE_REST}"
 
 # The key is inserted under the lock on its account's row, after a lookup found it unused. A key that exists
 # nevertheless is not overwritten, and the count shows it.
@@ -199,13 +233,19 @@ _REMEMBERED: Final = "SELECT count(*) FROM remembered"
 
 SQL_CHARGE: Final = Statement(f"WITH {_CHARGE} SELECT 0")
 SQL_CHARGE_AND_ADVANCE: Final = Statement(f"WITH {_CHARGE}, {_ADVANCE} SELECT 0")
-SQL_ACCEPT: Final = Statement(f"WITH {_CHARGE}, {_ADVANCE}, {_STORE}, {_DEBIT} {_REMEMBERED}")
-SQL_ACCEPT_CODES: Final = Statement(
-    f"WITH {_CHARGE}, {_ADVANCE}, {_STORE}, {_COUNT_CODES}, {_DEBIT} {_REMEMBERED}"
-)
-SQL_ACCEPT_TEXTS: Final = Statement(
-    f"WITH {_CHARGE}, {_ADVANCE}, {_STORE_TEXTS}, {_COUNT_CODES}, {_DEBIT} {_REMEMBERED}"
-)
+
+
+def _accept(store: str, *more: str) -> Statement:
+    return Statement(f"WITH {', '.join((_CHARGE, _ADVANCE, store, *more, _DEBIT))} {_REMEMBERED}")
+
+
+SQL_ACCEPT: Final = _accept(_STORE)
+SQL_ACCEPT_CODES: Final = _accept(_STORE, _COUNT_CODES)
+SQL_ACCEPT_CLAIMED: Final = _accept(_STORE_CLAIMED)
+SQL_ACCEPT_CLAIMED_CODES: Final = _accept(_STORE_CLAIMED, _COUNT_CODES)
+SQL_ACCEPT_MIXED: Final = _accept(_STORE_MIXED)
+SQL_ACCEPT_MIXED_CODES: Final = _accept(_STORE_MIXED, _COUNT_CODES)
+SQL_ACCEPT_TEXTS: Final = _accept(_STORE_TEXTS, _COUNT_CODES)
 SQL_STORE: Final = Statement(f"WITH {_STORE} SELECT 0")
 SQL_CHARGE_AND_DEBIT: Final = Statement(f"WITH {_CHARGE}, {_DEBIT} {_REMEMBERED}")
 
@@ -229,18 +269,24 @@ async def write(
     """
     parameters = _charge(charges)
     if batches:
-        statement = SQL_ACCEPT
         # Each batch with its own debit.
         assert [debit.batch_id for debit in debits] == [batch.id for batch in batches]
         parameters |= _advance(next_turns) | _store(batches) | _remember(debits)
-        if ranges:
-            statement = SQL_ACCEPT_CODES
-            parameters |= _count_codes(ranges, batches[0].created_at)
-        if batches[0].texts is not None:
+        with_texts = batches[0].texts is not None
+        if with_texts:
             assert len(batches) == 1
             statement = SQL_ACCEPT_TEXTS
-            parameters |= _count_codes(ranges, batches[0].created_at)
             parameters["texts"] = batches[0].texts
+        elif "leg_workers" not in parameters:
+            statement = SQL_ACCEPT_CODES if ranges else SQL_ACCEPT
+        elif None in parameters["leg_workers"]:
+            statement = SQL_ACCEPT_MIXED_CODES if ranges else SQL_ACCEPT_MIXED
+        else:
+            statement = SQL_ACCEPT_CLAIMED_CODES if ranges else SQL_ACCEPT_CLAIMED
+            for name in _OF_THE_QUEUE:
+                del parameters[name]
+        if ranges or with_texts:
+            parameters |= _count_codes(ranges, batches[0].created_at)
     elif debits:
         statement = SQL_CHARGE_AND_DEBIT
         parameters |= _debit(debits) | _remember(debits)
@@ -305,13 +351,23 @@ def _store(batches: Sequence[NewBatch]) -> dict[str, Any]:
     for number, batch in enumerate(batches, start=1):
         places = [
             legs.setdefault(
-                (leg.country, leg.network, leg.queue, leg.cost, leg.segments, batch.lane), len(legs) + 1
+                (
+                    leg.country,
+                    leg.network,
+                    leg.queue,
+                    leg.cost,
+                    leg.segments,
+                    batch.lane,
+                    batch.flight,
+                ),
+                len(legs) + 1,
             )
             for leg in batch.legs
         ]
         count = len(batch.leg_of)
         message_legs.extend(places * count if len(places) == 1 else [places[leg] for leg in batch.leg_of])
         message_batches.extend([number] * count)
+    flights = [flight for *_, flight in legs]
     return {
         "ids": [batch.id for batch in batches],
         "owners": owners,
@@ -319,10 +375,14 @@ def _store(batches: Sequence[NewBatch]) -> dict[str, Any]:
         # Of the transaction, as the database's clock has it.
         "created_at": batches[0].created_at,
         "kinds": kinds,
-        **named_columns("recipient_counts segments total_costs channels near_lines lifetimes_s", shared),
+        **named_columns(
+            "recipient_counts segments total_costs channels near_lines lifetimes_s batch_statuses", shared
+        ),
         "references": column([batch.request.reference for batch in batches]),
         "bodies": [batch.request.body for batch in batches],
         **named_columns("leg_countries leg_networks leg_queues leg_costs leg_segments leg_lanes", legs),
+        "leg_statuses": ["queued" if flight is None else "sending" for flight in flights],
+        **(_claims(flights) if any(flights) else {}),
         "message_ids": [message_id for batch in batches for message_id in batch.message_ids],
         "message_batches": message_batches if len(batches) > 1 else [],
         "message_legs": message_legs if len(legs) > 1 else [],
@@ -342,7 +402,23 @@ def _kind_of(batch: NewBatch) -> tuple[Any, ...]:
         # NULL takes no room in a row.
         batch.near_line or None,
         None if lifetime == VALIDITY else lifetime.total_seconds(),
+        _first_status(batch),
     )
+
+
+def _first_status(batch: NewBatch) -> str:
+    if not batch.quote.numbers:
+        return "completed"
+    return "queued" if batch.flight is None else "processing"
+
+
+def _claims(flights: Sequence[Flight | None]) -> dict[str, Any]:
+    """Return the claim of each leg; None for those that go into the queue."""
+    return {
+        "leg_workers": [None if flight is None else flight.worker for flight in flights],
+        "leg_binds": [None if flight is None else flight.bind for flight in flights],
+        "leg_carrier_ids": [None if flight is None else flight.carrier_id for flight in flights],
+    }
 
 
 def _count_codes(ranges: Mapping[RangeKey, RangeCodes], now: datetime) -> dict[str, Any]:

@@ -50,6 +50,25 @@ class GroupFacts:
     ported: Mapping[str, str]
     # The passcodes that were sent lately to the ranges that were asked for.
     ranges: Mapping[RangeKey, RangeCodes]
+    # The sender names that are in use.
+    senders: Mapping[AccountId, Sequence["SenderInUse"]]
+
+    def find_sender(self, account_id: AccountId, country: str, network: str) -> str | None:
+        """Return an account's name for a network: its own comes before that of the country."""
+        own = self.senders.get(account_id, ())
+        found = [one for one in own if one.country == country and network not in one.not_in]
+        by_network = {one.network: one.name for one in found}
+        return by_network.get(network) or by_network.get("")
+
+
+class SenderInUse(Struct, frozen=True):
+    """A sender name that an account uses in a country, or with a network in this network alone."""
+
+    country: str
+    network: str
+    name: str
+    # The networks in which the operator refused it.
+    not_in: Sequence[str]
 
 
 # One row for each key and one for each earlier answer, then the shared rows: one round trip for everything.
@@ -107,10 +126,23 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, asked.account_id, asked.prefix, r.is_
           AND prefix = asked.prefix
        OFFSET 0
        ) r
+ UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, account_id,
+       concat_ws('|', country, network, name,
+           (SELECT string_agg(decided.network, ',')
+              FROM sender_grants decided
+             WHERE decided.name_id = granted.name_id
+               AND decided.country = granted.country
+               AND decided.state IN ('refused', 'revoked'))),
+       3, NULL, NULL
+  FROM sender_grants granted
+ WHERE account_id = ANY(%(account_ids)s::uuid[])
+   AND in_use
 """  # noqa: S608 - the one value put in is a constant
 _FACTS: Final = 11
-# Stands in place of a lane where a row is the network of a number.
+# Stand in place of a lane where a row is the network of a number, or a sender name.
 _PORTED: Final = 2
+_SENDER: Final = 3
 
 SQL_READ: Final = Statement(_READ)
 
@@ -205,6 +237,7 @@ def _read_facts(
     next_turns: dict[tuple[AccountId, str, int], int] = {}
     ported: dict[str, str] = {}
     ranges: dict[RangeKey, RangeCodes] = {}
+    senders: dict[AccountId, list[SenderInUse]] = {}
     tariff_version = policy_version = now_us = 0
     for row in rows:
         (
@@ -226,6 +259,8 @@ def _read_facts(
             keys[place] = (revoked, scopes, use_is_news)
         elif codes is not None:
             ranges[account_id, country] = RangeCodes(codes, number, bool(lane))
+        elif account_id is not None and lane == _SENDER:
+            senders.setdefault(account_id, []).append(_read_sender(country))
         elif account_id is not None:
             next_turns[account_id, country, lane] = number
         elif country is not None and lane == _PORTED:
@@ -240,8 +275,13 @@ def _read_facts(
             now_us = number
     now = datetime.fromtimestamp(now_us / 1_000_000, UTC)
     return _facts_of_calls(asked, keys, answers), GroupFacts(
-        now_us, now, tariff_version, policy_version, clocks, next_turns, ported, ranges
+        now_us, now, tariff_version, policy_version, clocks, next_turns, ported, ranges, senders
     )
+
+
+def _read_sender(written: str) -> SenderInUse:
+    country, network, name, *others = written.split("|")
+    return SenderInUse(country, network, name, others[0].split(",") if others else ())
 
 
 def _facts_of_calls(

@@ -121,6 +121,8 @@ class AcceptModel:
         log = (*state.log, key)
         if self._twin == "answers before the disk":
             return Step("commit", _put(state._replace(log=log), number, waits._replace(state="answered")))
+        if self._twin == "passes a message on before the disk":
+            state = state._replace(handed_over=key)
         return Step("commit", _put(state._replace(log=log), number, waits._replace(position=len(log))))
 
     def _flush(self, state: State) -> Iterator[Step[State]]:
@@ -130,7 +132,12 @@ class AcceptModel:
             return
         callers = tuple(self._answer(state, caller) for caller in state.callers)
         durable = max(state.durable, state.flushing)
-        yield Step("end a flush", state._replace(callers=callers, durable=durable, flushing=None))
+        after = state._replace(callers=callers, durable=durable, flushing=None)
+        for key, before, now in zip(KEYS, state.callers, callers, strict=True):
+            # A message that was claimed with its accept is passed on with the answer.
+            if now.state == "answered" and before.state != "answered":
+                after = after._replace(handed_over=key)
+        yield Step("end a flush", after)
 
     def _answer(self, state: State, caller: Caller) -> Caller:
         assert state.flushing is not None
@@ -170,6 +177,7 @@ TWINS: Final[Sequence[str]] = (
     "replays an answer that is not durable",
     "does not lock the account",
     "claims without waiting for the disk",
+    "passes a message on before the disk",
 )
 
 

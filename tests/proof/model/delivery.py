@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 from tests.proof.model.explore import Step
 
 NOBODY: Final = -1
+# A worker that was declared dead before the message was claimed for it.
+GONE: Final = 2
 WORKERS: Final = (0, 1)
 
 FINAL: Final = frozenset({"delivered", "undelivered", "failed", "expired", "unconfirmed"})
@@ -72,6 +74,12 @@ class State(NamedTuple):
     due: str = ""
     arriving: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    # The worker for which the message was claimed with its accept, until it came there; and whether it may
+    # come: not if it was lost on its way, nor if that worker has lost its bind or its life since.
+    coming_to: int = NOBODY
+    may_come: bool = False
+    # The accept may still claim it.
+    is_new: bool = True
     # Faults that may still happen.
     kills: int = 2
     cuts: int = 1
@@ -99,9 +107,13 @@ class DeliveryModel:
         "lease": "tumira.delivery.store.binds.lease",
         "beat": "tumira.delivery.supervisor.Supervisor._renew_leases",
         "claim": "tumira.delivery.store.queue.claim",
+        "claim with the accept": "tumira.sending.direct.claims.ClaimGroup.claim",
+        "the message comes": "tumira.delivery.direct_offers.DirectOffers.took",
+        "give it to the queue": "tumira.delivery.follow_up.give_back_claims",
         "claim, commit unknown": "tumira.delivery.dispatcher.Dispatcher._commit",
         "make sure of the claim": "tumira.delivery.dispatcher.Dispatcher._make_sure",
         "find a lost claim": "tumira.delivery.supervisor.Supervisor._find_lost_claims",
+        "find the claim of a worker that is gone": "tumira.delivery.store.waiting.adopt_orphans",
         "submit": "tumira.delivery.sender.Sender.take",
         "record": "tumira.delivery.settle.settle",
         "record, commit unknown": "tumira.delivery.recorder.Recorder._record_again",
@@ -118,6 +130,7 @@ class DeliveryModel:
         "the carrier is busy": None,
         "the carrier refuses it": None,
         "the carrier reports": None,
+        "the message is lost on its way": None,
         "the connection breaks": None,
         "the worker is killed": None,
         "the worker starts": None,
@@ -165,14 +178,20 @@ class DeliveryModel:
         settled = state.status in FINAL and state.status != "unconfirmed"
         if settled and self._twin != "refunds every receipt":
             state = state._replace(due="", arriving=(), kept=())
-        if state.place == "none" and not any(one.memory != "none" or one.outbound for one in state.workers):
+        is_held = any(one.memory != "none" or one.outbound for one in state.workers)
+        may_be_held = state.coming_to != NOBODY and self._twin in _LATE_TWINS
+        if state.place == "none" and not (is_held or may_be_held):
             # Nothing will be claimed or submitted any more, whoever is alive.
-            return state._replace(workers=(Worker(), Worker()), lease=NOBODY)
+            return state._replace(
+                workers=(Worker(), Worker()), lease=NOBODY, coming_to=NOBODY, may_come=False
+            )
         first, second = state.workers
         # The two workers are alike.
         if second < first:
-            owner, lease = (one if one == NOBODY else 1 - one for one in (state.owner, state.lease))
-            state = state._replace(workers=(second, first), owner=owner, lease=lease)
+            owner, lease, coming_to = (
+                1 - one if one in WORKERS else one for one in (state.owner, state.lease, state.coming_to)
+            )
+            state = state._replace(workers=(second, first), owner=owner, lease=lease, coming_to=coming_to)
         return state
 
     def _step(self, action: str, before: State, after: State, breaks: str | None = None) -> Step[State]:
@@ -191,7 +210,7 @@ class DeliveryModel:
             killed = worker._replace(alive=False, memory="none")
             yield Step(
                 "the worker is killed",
-                _put(state, number, killed)._replace(kills=state.kills - 1),
+                _part(_put(state, number, killed)._replace(kills=state.kills - 1), number),
                 is_fault=True,
             )
         if not worker.alive and not worker.listed:
@@ -229,7 +248,8 @@ class DeliveryModel:
             yield Step("beat", _set(state, number, worker, beat="fresh", listed=True))
         else:
             # Its bind is gone, so it disconnects and forgets what it held.
-            yield Step("beat", _set(state, number, worker, beat="fresh", listed=True, memory="none"))
+            after = _set(state, number, worker, beat="fresh", listed=True, memory="none")
+            yield Step("beat", _part(after, number))
         holder = None if state.lease == NOBODY else state.workers[state.lease]
         free = holder is None or holder.beat == "stale"
         if worker.listed and worker.beat == "fresh" and free and worker.memory == "none":
@@ -253,13 +273,14 @@ class DeliveryModel:
 
     def _claims(self, state: State, number: int, worker: Worker) -> Iterator[Step[State]]:
         mine = state.place == "in_flight" and state.owner == number
+        yield from self._direct_claims(state, number, worker)
         if (
             state.place == "queue"
             and state.lease == number
             and worker.memory == "none"
             and worker.beat == "fresh"
         ):
-            claimed = state._replace(place="in_flight", owner=number, status="sending")
+            claimed = state._replace(place="in_flight", owner=number, status="sending", is_new=False)
             yield self._step("claim", state, _set(claimed, number, worker, memory="held"))
             for unknown in (claimed, state):
                 after = _set(unknown, number, worker, memory="unsure")
@@ -269,14 +290,45 @@ class DeliveryModel:
                 "make sure of the claim", _set(state, number, worker, memory="held" if mine else "none")
             )
         if mine and worker.memory == "none" and self._twin != "forgets lost claims":
-            after = state._replace(place="doubts", owner=NOBODY, doubted=True)
-            yield Step("find a lost claim", after)
+            if state.coming_to == number:
+                # It never came, and is refused if it still does.
+                after = state._replace(place="queue", status="queued", owner=NOBODY)
+                if self._twin != "takes a message that it gave to the queue":
+                    after = after._replace(coming_to=NOBODY, may_come=False)
+                yield self._step("give it to the queue", state, after)
+            else:
+                after = state._replace(place="doubts", owner=NOBODY, doubted=True)
+                yield Step("find a lost claim", after)
         may_submit = {"held", "unsure"} if self._twin == "submits before the commit" else {"held"}
         believes = worker.beat == "fresh" or self._twin == "believes in its lease for too long"
         if worker.memory in may_submit and believes and not worker.outbound:
             after = _set(state, number, worker, memory="submitted", outbound=True)
             # An earlier hand-over may have been proven since; then this is the resend that was recorded.
             yield Step("submit", after, None if mine or state.place == "none" else CLAIM_FIRST)
+
+    def _direct_claims(self, state: State, number: int, worker: Worker) -> Iterator[Step[State]]:
+        """Claim a message for a bind as it is accepted, and pass it on."""
+        if state.is_new and state.place == "queue" and worker.memory == "none":
+            claimed = state._replace(place="in_flight", owner=number, status="sending", is_new=False)
+            # The web process may believe an old offer, of a worker that has lost its bind since.
+            comes = state.lease == number and worker.alive
+            if worker.listed:
+                coming = claimed._replace(coming_to=number, may_come=comes)
+                yield self._step("claim with the accept", state, coming)
+            if state.kills < self._limits.kills:
+                yield self._step("claim with the accept", state, claimed._replace(owner=GONE))
+            if self._twin == "passes a message on before the commit" and state.lease == number:
+                # The commit fails, and the caller tries again: now it goes into the queue.
+                early = _set(state, number, worker, memory="held")
+                yield Step("claim with the accept", early._replace(is_new=False))
+        if state.coming_to == number and state.may_come:
+            lost = state._replace(may_come=False)
+            yield Step("the message is lost on its way", lost, is_fault=True)
+            if worker.memory == "none" and worker.alive:
+                come = _set(state, number, worker, memory="held")
+                if self._twin != "forgets that a message came":
+                    come = come._replace(coming_to=NOBODY)
+                yield Step("the message comes", come._replace(may_come=False))
 
     # The carrier's answer.
 
@@ -314,6 +366,9 @@ class DeliveryModel:
     # Maintenance.
 
     def _maintenance(self, state: State) -> Iterator[Step[State]]:
+        if state.owner == GONE:
+            after = state._replace(place="doubts", owner=NOBODY, doubted=True)
+            yield Step("find the claim of a worker that is gone", after)
         if state.place == "retries":
             yield Step("retry", state._replace(place="queue"))
         if state.place == "doubts" and (
@@ -370,7 +425,17 @@ TWINS: Final[Sequence[str]] = (
     "expires what is in flight",
     "refunds every receipt",
     "resends without looking for receipts",
+    "passes a message on before the commit",
+    "takes a message that it gave to the queue",
+    "forgets that a message came",
 )
+# In these a message may still come when all is over.
+_LATE_TWINS: Final = frozenset({"takes a message that it gave to the queue"})
+
+
+def _part(state: State, number: int) -> State:
+    """Lose what is on its way to a worker: its bind has another lease, or the worker is gone."""
+    return state._replace(may_come=False) if state.coming_to == number else state
 
 
 def _put(state: State, number: int, worker: Worker) -> State:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -24,6 +25,7 @@ from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.supervisor import CarrierTerms
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.sending.batcher import Batcher
+from tumira.sending.direct.claims import DirectClaims
 from tumira.sending.types import Answered
 from tumira.worker import run_worker
 
@@ -43,6 +45,8 @@ class Engine:
     url: str
     database: Database
     batcher: Batcher
+    # Where its workers and its batcher meet for direct claims, if they do.
+    data_dir: Path | None = None
     workers: list["asyncio.Task[None]"] = field(default_factory=list)
 
     async def open_account(self, balance: str = "100000", rate: int = 1_000_000) -> Caller:
@@ -79,7 +83,7 @@ class Engine:
     def start_worker(
         self, timing: SmppTimeouts = QUICK, *, http: HttpTimeouts = QUICK_HTTP, public_url: str = ""
     ) -> "asyncio.Task[None]":
-        worker = asyncio.create_task(_work(self.url, timing, http, public_url))
+        worker = asyncio.create_task(_work(self.url, timing, http, public_url, self.data_dir))
         self.workers.append(worker)
         return worker
 
@@ -135,26 +139,30 @@ class Engine:
         return await broken_promises(self.database)
 
 
-async def _work(url: str, timing: SmppTimeouts, http: HttpTimeouts, public_url: str) -> None:
+async def _work(
+    url: str, timing: SmppTimeouts, http: HttpTimeouts, public_url: str, data_dir: Path | None
+) -> None:
     database = Database(url, settings=KEY_LOOKUPS)
     try:
         terms = CarrierTerms(smpp=timing, http=http, public_url=public_url)
-        await run_worker(database, carriers=terms, webhooks_allow_private=True)
+        await run_worker(database, carriers=terms, webhooks_allow_private=True, data_dir=data_dir)
     finally:
         await database.close()
 
 
 @asynccontextmanager
-async def open_engine(url: str) -> AsyncIterator[Engine]:
+async def open_engine(url: str, data_dir: Path | None = None) -> AsyncIterator[Engine]:
     database = Database(url)
-    batcher = Batcher(database, write_sent)
-    engine = Engine(url, database, batcher)
+    claims = DirectClaims(data_dir, url)
+    batcher = Batcher(database, write_sent, claims)
+    engine = Engine(url, database, batcher, data_dir)
     try:
-        with (
-            patch.object(supervisor, "BEAT_S", BEAT_S),
-            patch.object(backoff, "_RETRY_WAITS_S", RETRY_WAITS_S),
-        ):
-            yield engine
+        async with claims.running():
+            with (
+                patch.object(supervisor, "BEAT_S", BEAT_S),
+                patch.object(backoff, "_RETRY_WAITS_S", RETRY_WAITS_S),
+            ):
+                yield engine
     finally:
         for worker in list(engine.workers):
             await engine.stop_worker(worker)

@@ -66,6 +66,7 @@ async def _worker(
         keep_weeks=settings.keep_weeks,
         network_lookup=settings.network_lookup,
         seller=settings.seller,
+        data_dir=settings.data_dir,
     )
     await stopping.cancel(work)
     await database.close()

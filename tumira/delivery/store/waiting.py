@@ -213,6 +213,20 @@ async def list_in_flight(connection: Connection, worker: str, count_max: int) ->
     return {row[0]: row[1] for row in rows}
 
 
+SQL_DIRECT: Final = Statement("""
+SELECT message_id
+  FROM in_flight
+ WHERE message_id = ANY(%(ids)s::uuid[])
+   AND worker = %(worker)s
+   AND is_direct
+""")
+
+
+async def list_direct(connection: Connection, ids: Sequence[UUID], worker: str) -> Sequence[UUID]:
+    """Return those of a worker's claims that were made with the accept."""
+    return [row[0] for row in await SQL_DIRECT.rows(connection, ids=ids, worker=worker)]
+
+
 # With something still in flight it is left to be found dead, at once.
 SQL_DELETE_WORKER: Final = Statement("""
 WITH left_behind AS (
