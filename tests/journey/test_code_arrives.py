@@ -30,6 +30,7 @@ from tumira.postgres.pool import Database
 PATIENCE_S: Final = 30
 ANNA: Final = "+263771200101"
 BEN: Final = "+27821230102"
+CHIPO: Final = "+263771200103"
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +132,8 @@ def test_an_account_of_the_operators_gets_its_password_by_the_phone(node: Node) 
 def test_a_code_is_erased_once_it_is_of_no_more_use(node: Node) -> None:
     url = database_url(node)
     mine = "SELECT body FROM batches WHERE account_id = $1"
+    begin_sign_up(browser_at(node), CHIPO)
+    text_number(node, CHIPO, 1)
     first_true(
         lambda: execute(url, "SELECT FROM batches WHERE completed_at IS NULL") == [], "a receipt did not come"
     )

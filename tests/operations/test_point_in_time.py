@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -62,18 +63,33 @@ def run(home: Path, data: str, *words: str | Path) -> "subprocess.CompletedProce
 def _back_up(home: Path, url: str) -> datetime:
     """Keep the log, copy the base, send on, and return a moment after which some were sent."""
     caller = asyncio.run(_open(url))
+    with _keeping_the_log(home, url):
+        return _back_up_base(home, url, caller)
+
+
+@contextmanager
+def _keeping_the_log(home: Path, url: str) -> Iterator[None]:
     keeping = start("backup", "--wal", str(home / "wal"), data_dir=home / "first")
-    wait_for(lambda: execute(url, SQL_KEPT, "0/0"))
+    try:
+        wait_for(lambda: execute(url, SQL_KEPT, "0/0"))
+        yield
+        keeping.send_signal(signal.SIGINT)
+        assert finish(keeping).returncode == 0
+    finally:
+        keeping.kill()
+        keeping.communicate()
+
+
+def _back_up_base(home: Path, url: str, caller: Caller) -> datetime:
     asyncio.run(_send(url, caller, list(EARLY)))
     base = command(home, "first", "backup", "--base", home / "base")
     assert base["bytes"] > 10_000_000
     asyncio.run(_send(url, caller, list(BEFORE)))
     moment: datetime = execute(url, "SELECT clock_timestamp()")[0][0]
     asyncio.run(_send(url, caller, list(AFTER)))
-    written = execute(url, "SELECT pg_current_wal_lsn()::text")[0][0]
-    wait_for(lambda: execute(url, SQL_KEPT, written))
-    keeping.send_signal(signal.SIGINT)
-    assert finish(keeping).returncode == 0
+    # The sends are on disk. What is only written is not sent on, and nothing else may come that flushes it.
+    flushed = execute(url, "SELECT pg_current_wal_flush_lsn()::text")[0][0]
+    wait_for(lambda: execute(url, SQL_KEPT, flushed))
     # Nothing is brought back into a directory that is in use.
     refused = run(home, "first", "restore", "--base", home / "base")
     assert "stop it first" in one_line(refused)
