@@ -10,21 +10,22 @@ ROOT: Final = Path(__file__).resolve().parents[3]
 
 # The code that moves money, and the code that moves messages.
 _MONEY: Final = """
-accounts/holds accounts/ledger accounts/money_days accounts/open_account accounts/rate_limit accounts/store
-approvals/manage approvals/store pricing/legs pricing/quote pricing/segments pricing/destinations
-schedules/manage schedules/start schedules/store sending/admit sending/batcher sending/charge
-sending/code_guard sending/decide sending/fairness sending/insert sending/large sending/lifecycle
-sending/limits sending/lookups sending/low_balance topups/reconcile_rules topups/settle topups/start
-topups/states topups/store topups/vouchers topups/usdt/credit_deposits topups/usdt/deposit_rules
-topups/usdt/deposits
+accounts/holds accounts/ledger accounts/money_days accounts/open_account accounts/rate_limit
+accounts/store approvals/manage approvals/store pricing/legs pricing/quote pricing/segments
+pricing/destinations schedules/manage schedules/start schedules/store sending/admit sending/batcher
+sending/charge sending/code_guard sending/decide sending/direct/claims sending/direct/wire
+sending/fairness sending/insert sending/large sending/lifecycle sending/limits sending/lookups
+sending/low_balance topups/reconcile_rules topups/settle topups/start topups/states topups/store
+topups/vouchers topups/usdt/credit_deposits topups/usdt/deposit_rules topups/usdt/deposits
 """
 _ENGINE: Final = """
-delivery/circuit_breaker delivery/clocks delivery/dispatcher delivery/doubts delivery/follow_up delivery/lanes
-delivery/match_receipts delivery/place_receipts delivery/receipt_rules delivery/recent delivery/recorder
-delivery/responses delivery/sender delivery/settle delivery/settle_rules delivery/submission
-delivery/supervisor delivery/throttle delivery/store/binds delivery/store/margins delivery/store/queue
-delivery/store/receipts delivery/store/references delivery/store/refunds delivery/store/settlement
-delivery/store/waiting delivery/margin carriers/routes/rules events
+delivery/circuit_breaker delivery/clocks delivery/direct_offers delivery/dispatcher delivery/doubts
+delivery/follow_up delivery/lanes delivery/match_receipts delivery/place_receipts delivery/receipt_rules
+delivery/recent delivery/recorder delivery/responses delivery/sender delivery/settle
+delivery/settle_rules delivery/submission delivery/supervisor delivery/throttle delivery/store/binds
+delivery/store/margins delivery/store/queue delivery/store/receipts delivery/store/references
+delivery/store/refunds delivery/store/settlement delivery/store/waiting delivery/margin
+carriers/routes/rules events
 """
 TARGETS: Final = tuple(f"tumira/{name}.py" for name in sorted(f"{_MONEY} {_ENGINE}".split()))
 
