@@ -1,23 +1,27 @@
 """Small sends that are claimed with their accept go to the worker on the same machine without a queue."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pytest
 
 from tests.journey.test_sender_names import granted, revoke, senders
-from tests.support.delivery.engine import Engine, numbers, open_engine
+from tests.support.delivery.engine import WAIT_S, Engine, numbers, open_engine
 from tests.support.postgres.databases import clone, open_directory
+from tests.support.sending.batchers import read_call
 from tumira.core import metrics
 from tumira.delivery import direct_offers, supervisor
 from tumira.delivery.direct_offers import DirectOffers
+from tumira.delivery.store import queue
 from tumira.postgres.flusher import Done, Flusher
+from tumira.postgres.pinned_connection import PinnedConnection
 from tumira.sending.batcher import Batcher
-from tumira.sending.direct import claims
+from tumira.sending.direct import claims, wire
 from tumira.sending.direct.claims import ClaimGroup
 from tumira.sending.direct.wire import Claims, Peer
 from tumira.simulator.smsc import Smsc, run_smsc
@@ -163,10 +167,7 @@ async def _submitted_before_the_flush(near: Engine, monkeypatch: pytest.MonkeyPa
         sends = [near.send(caller, to) for to in (numbers(1), numbers(BULK, start=10))]
         tasks = [asyncio.create_task(send) for send in sends]
 
-        async def is_committed() -> bool:
-            return len(await near.rows("SELECT FROM messages")) == 1 + BULK
-
-        await near.until(is_committed, "not committed")
+        await near.until(partial(_are_known, near, 1 + BULK), "not committed")
         # Those of the queue are claimed, and their claim waits for the disk.
         await near.until(partial(_has_submitted, smsc, BULK), "nothing was submitted")
         await asyncio.sleep(0.2)
@@ -239,6 +240,149 @@ async def test_a_worker_that_stops_leaves_no_direct_claim_in_doubt(near: Engine)
         assert smsc.submits.received == 400
         assert await doubts(near) == 0
         assert await near.audit() == []
+
+
+async def test_what_never_came_to_a_worker_that_stops_goes_into_the_queue(
+    near: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the web process is killed and its worker is stopped right after."""
+    async with run_smsc() as smsc:
+        await near.add_carrier("one", smsc.port)
+        worker = near.start_worker()
+        caller = await near.open_account()
+        await until_offered(near)
+        monkeypatch.setattr(ClaimGroup, "pass_on", ClaimGroup.cancel)
+        await near.send(caller, numbers(3))
+        await near.stop_worker(worker)
+        assert await near.statuses() == {"queued": 3}
+        assert await near.rows("SELECT FROM workers") == []
+        near.start_worker()
+        await near.until_all("delivered")
+        assert smsc.submits.received == 3
+        assert await doubts(near) == 0
+        assert await near.audit() == []
+
+
+async def test_places_are_counted_anew_with_a_worker_that_did_not_read_for_a_while(
+    near: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "UNREAD_MAX", 8_000)
+    monkeypatch.setattr(supervisor, "LOST_CLAIM_S", 0.3)
+    far: list[Peer[wire.ToWorker]] = []
+    met = DirectOffers.met
+
+    def remember(self: DirectOffers, peer: Peer[wire.ToWorker]) -> None:
+        far.append(peer)
+        met(self, peer)
+
+    monkeypatch.setattr(DirectOffers, "met", remember)
+    async with run_smsc() as smsc:
+        await near.add_carrier("one", smsc.port)
+        near.start_worker()
+        caller = await near.open_account()
+        await until_offered(near)
+        (bind,) = near.batcher._claims._by_queue["ZW"]
+        opened = bind.limit - bind.used
+        (deaf,) = [peer._transport for peer in far]
+        (speaking,) = [peer._transport for peer in near.batcher._claims._peers.values()]
+        assert deaf is not None
+        assert speaking is not None
+        deaf.pause_reading()
+        # What the kernel keeps for the worker is little.
+        speaking.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        for number in numbers(100):
+            await near.send(caller, [number], "Your parcel is at the counter. " * 5)
+        assert speaking.is_closing()
+        deaf.resume_reading()
+        await near.until_all("delivered")
+
+        async def is_counted_anew() -> bool:
+            found = near.batcher._claims._by_queue.get("ZW", ())
+            return [one.limit - one.used for one in found] == [opened] and bind not in found
+
+        await near.until(is_counted_anew, "places are missing")
+        assert smsc.submits.received == 100
+        assert await doubts(near) == 0
+        assert await near.audit() == []
+
+
+async def test_the_queue_is_looked_into_before_places_are_offered_again(
+    near: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a carrier comes back, waiting messages are older than those accepted from now on."""
+    claim = queue.claim
+    is_found, go_on = asyncio.Event(), asyncio.Event()
+
+    async def claim_slowly(*given: Any, **more: Any) -> Any:
+        claimed = await claim(*given, **more)
+        if claimed:
+            is_found.set()
+            await go_on.wait()
+        return claimed
+
+    monkeypatch.setattr(queue, "claim", claim_slowly)
+    async with run_smsc() as smsc:
+        port = smsc.port
+        await near.add_carrier("one", port)
+        near.start_worker()
+        caller = await near.open_account()
+        await until_offered(near)
+
+    async def is_offered(*, wanted: bool) -> bool:
+        return (near.batcher._claims.find("ZW", 1) is not None) == wanted
+
+    await near.until(partial(is_offered, wanted=False), "places are offered without a connection")
+    await near.send(caller, numbers(3))
+    async with run_smsc(port) as smsc:
+        await asyncio.wait_for(is_found.wait(), WAIT_S)
+        # Longer than an offer takes.
+        await asyncio.sleep(0.1)
+        assert await is_offered(wanted=False)
+        go_on.set()
+        await near.until_all("delivered")
+        await until_offered(near)
+        assert smsc.submits.received == 3
+
+
+async def test_reads_do_not_wait_for_a_slow_disk(near: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit, flush = PinnedConnection.commit, PinnedConnection.flush
+    is_quick = asyncio.Event()
+
+    async def commit_slowly(self: PinnedConnection, *, durable: bool = True) -> None:
+        if durable:
+            await is_quick.wait()
+        await commit(self, durable=durable)
+
+    async def flush_slowly(self: PinnedConnection) -> None:
+        await is_quick.wait()
+        await flush(self)
+
+    async with run_smsc() as smsc:
+        await near.add_carrier("one", smsc.port)
+        caller = await near.open_account()
+        # The flusher connects.
+        await near.send(caller, numbers(BULK))
+        near.start_worker()
+        await near.until_all("delivered")
+        await until_offered(near)
+        near.batcher._flusher.wait_s = 1.0
+        before = passed_on()
+        with monkeypatch.context() as slow:
+            slow.setattr(PinnedConnection, "commit", commit_slowly)
+            slow.setattr(PinnedConnection, "flush", flush_slowly)
+            send = asyncio.create_task(near.send(caller, numbers(1, start=50)))
+            await near.until(partial(_are_known, near, BULK + 1), "not committed")
+            await asyncio.wait_for(near.batcher.ask(read_call(caller)), WAIT_S)
+            assert not send.done()
+            assert passed_on() == before
+            is_quick.set()
+            await send
+        assert passed_on() == before + 1
+        await near.until_all("delivered")
+
+
+async def _are_known(engine: Engine, count: int) -> bool:
+    return len(await engine.rows("SELECT FROM messages")) == count
 
 
 async def test_a_worker_that_froze_is_offered_no_more_messages(

@@ -27,8 +27,8 @@ from tumira.sending.direct.wire import Claims, DirectMessage, Offer, Peer, ToWor
 OFFERED_MAX: Final = 200
 # The web process believes an offer for a second.
 OFFER_EVERY_S: Final = 0.25
-# How long a bind that ends waits for what was claimed for it.
-FINISH_S: Final = 2.0
+# How long a bind that ends waits for what was claimed for it: longer than the web process for a commit.
+FINISH_S: Final = 6.0
 # A message that comes later than this was given to the queue, or is about to be.
 LATE: Final = timedelta(seconds=10)
 # A socket that was made this long ago and refuses connections has no listener any more.
@@ -59,8 +59,11 @@ class BindOffer:
     def is_wanted(self) -> bool:
         return bool(self._offers.peers)
 
-    def update(self, queues: Sequence[str], places: int) -> None:
-        """Offer `places` messages of these queues from now on, shared by the web processes."""
+    def update(self, queues: Sequence[str], places: int, *, may_rise: bool = True) -> None:
+        """Offer `places` messages of these queues from now on, shared by the web processes.
+
+        If it may not rise, no more than what is left of the last offer.
+        """
         now = asyncio.get_running_loop().time()
         peers = self._offers.peers
         for peer in peers:
@@ -68,6 +71,8 @@ class BindOffer:
             taken = self._taken.get(peer, 0)
             told, limit, at = self._told.get(peer, ((), taken, 0.0))
             left = limit - taken
+            if not may_rise:
+                share = min(share, left)
             is_needed = left > share or share - left > share // 2 or list(told) != list(queues)
             if is_needed or (share and now - at >= OFFER_EVERY_S):
                 self._told[peer] = queues, taken + share, now
@@ -94,11 +99,12 @@ class BindOffer:
 
     async def close(self) -> None:
         """Offer nothing more, and wait for what was claimed until now."""
-        for peer in self._offers.peers:
+        told = set(self._offers.peers)
+        for peer in told:
             peer.send(Withdrawal(self.token))
         with suppress(TimeoutError):
             async with asyncio.timeout(FINISH_S):
-                while not self.finished.issuperset(self._offers.peers):
+                while not self.finished.issuperset(told & self._offers.peers.keys()):
                     self.has_finished.clear()
                     await self.has_finished.wait()
         self._offers.remove(self)
@@ -112,7 +118,7 @@ class DirectOffers:
         self.peers: dict[Peer[ToWorker], None] = {}
         # Messages that came and may still be in flight; and those that were given to the queue instead.
         self.came: set[UUID] = set()
-        self._given_back: set[UUID] = set()
+        self._given_back: frozenset[UUID] = frozenset()
         self._clock = clock
         self._binds: dict[str, BindOffer] = {}
 
@@ -126,9 +132,9 @@ class DirectOffers:
 
     def give_back(self, ids: Collection[UUID]) -> Collection[UUID]:
         """Return those of these messages that never came, which are refused from now on."""
-        missing = frozenset(ids) - self.came
-        self._given_back |= missing
-        return missing
+        # Those of the look before are refused by their age.
+        self._given_back = frozenset(ids) - self.came
+        return self._given_back
 
     def forget(self, ids: Collection[UUID]) -> None:
         """Forget messages that are not in flight any more."""
@@ -159,8 +165,8 @@ class DirectOffers:
         if len(os.fsencode(path)) > wire.PATH_OCTETS_MAX:
             raise OSError("the path of the data directory is too long for a socket")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not wire.is_ours(path.parent):
-            raise OSError("others may enter the directory")
+        if problem := wire.find_problem(path.parent):
+            raise OSError(problem)
         for other in sorted(path.parent.glob(f"*{wire.SUFFIX}")):
             await _remove_stale(other)
         loop = asyncio.get_running_loop()

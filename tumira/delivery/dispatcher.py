@@ -67,6 +67,8 @@ class Dispatcher:
         # The lanes of which the last claim took all that it might, so that more may wait.
         self._more = (True, True)
         self._notified = True
+        # While it looks into the queue.
+        self._is_looking = False
         self._segments = 1.0
         self._loop = asyncio.get_running_loop()
         self._offer: BindOffer | None = None
@@ -123,9 +125,12 @@ class Dispatcher:
             await self._make_sure(*self._unsure)
         room = self._sender.room()
         if self._is_due(room):
-            self._notified = False
-            if await self._claim_within(room):
-                return
+            self._notified, self._is_looking = False, True
+            try:
+                if await self._claim_within(room):
+                    return
+            finally:
+                self._is_looking = False
         elif room == NO_ROOM:
             await self._line.let_go()
         self._offer_places()
@@ -254,7 +259,9 @@ class Dispatcher:
         places = 0
         if sender.is_healthy and not self._more[SMALL]:
             places = self._messages(sender.room()).small
-        self._offer.update(self._routes.queues_of(sender.carrier, trying=False), places)
+        # Some may wait that were not looked for yet.
+        may_rise = not (self._notified or self._is_looking)
+        self._offer.update(self._routes.queues_of(sender.carrier, trying=False), places, may_rise=may_rise)
 
     def _take_direct(self, claimed: Sequence[ClaimedMessage]) -> None:
         """Submit messages that the web process claimed for us; they are on disk."""
@@ -294,6 +301,7 @@ class Dispatcher:
             more[SMALL] or found[SMALL] >= total.small,
             more[BULK] or found[BULK] >= total.left_for_bulk(found[SMALL]),
         )
+        self._is_looking = False
 
     def _note_turns(self, claimed: Sequence[ClaimedMessage]) -> Mapping[tuple[str, int], Sequence[int]]:
         """Note and return the turns that were claimed, by queue and lane."""

@@ -348,9 +348,17 @@ class Supervisor:
         await self._observer.flush()
         try:
             async with self._database.transaction() as connection:
+                await self._give_back_direct(connection)
                 await places.delete_worker(connection, self._worker)
         except Exception as error:  # noqa: BLE001 - then others find us dead
             _log.warning("could not remove worker", error=repr(error))
+
+    async def _give_back_direct(self, connection: Connection) -> None:
+        """Give to the queue what the web process claimed for us and never passed on; all binds have ended."""
+        in_flight = await places.list_in_flight(connection, self._worker, LOST_CLAIMS_MAX)
+        if in_flight:
+            direct = await places.list_direct(connection, sorted(in_flight), self._worker)
+            await give_back_claims(connection, self._offers.give_back(direct), self._worker)
 
     async def _renew_while_leaving(self) -> None:
         async with self._database.connection() as connection:

@@ -5,7 +5,8 @@ proves every commit that the same server reported before it began.
 """
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from tumira.core.loops import log_failure
@@ -39,6 +40,8 @@ class Flusher:
         # The number of connections lost so far.
         self._lost = 0
         self.is_ready = False
+        # How long the disk and the standby took the last time that anybody here waited for them.
+        self.wait_s = 0.0
 
     def cover(self, line: PinnedConnection) -> int | None:
         """Return a ticket for a transaction that is about to commit on this connection without waiting.
@@ -62,6 +65,15 @@ class Flusher:
         self._waiting.append(done)
         self._start()
 
+    async def commit_durably(self, line: PinnedConnection) -> None:
+        """Commit on another connection, and wait for the disk there."""
+        await self._timed(line.commit())
+
+    async def _timed(self, work: Awaitable[None]) -> None:
+        began = time.perf_counter()
+        await work
+        self.wait_s = time.perf_counter() - began
+
     def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
@@ -83,7 +95,7 @@ class Flusher:
                 await self._line.open()
             while self._waiting or not self.is_ready:
                 covered, self._waiting = self._waiting, []
-                await self._line.flush()
+                await self._timed(self._line.flush())
                 self.is_ready = True
                 for done in covered:
                     done(None)

@@ -10,8 +10,9 @@ No call waits for others: a lone call is a group of one. No call delays or fails
 
 No call waits for the disk of an earlier group: a group commits without waiting, the next one begins, and the
 flusher makes the log durable behind them. Only then are the sends of the group answered, also repeated
-answers, because what they repeat may not be durable yet. A full group that leaves no call waiting waits for
-the disk itself, and so does every group while there is no flusher.
+answers, because what they repeat may not be durable yet. While the disk is quick, a group that leaves no call
+waiting waits for it itself if it is full or all of its sends are claimed at once; so does every group while
+there is no flusher.
 
 Small sends are claimed at once where a worker on this machine offers places (`sending.direct.claims`). Their
 messages are passed on when they are durable, just before the callers are answered.
@@ -56,6 +57,8 @@ PARTITION_RETRY_S: Final = 10
 IDLE_S: Final = 0.25
 # From this many calls on, a round trip less is worth more than waking the workers a little earlier.
 FULL_GROUP: Final = 8
+# From here on, calls that arrive during a wait for the disk or the standby lose more than a round trip.
+SLOW_DISK_S: Final = 0.002
 # A call takes two iterations of the event loop from its socket to the batcher.
 QUIET_TURNS: Final = 2
 
@@ -258,9 +261,13 @@ class Batcher:
         # A lost rate-limit entry does no harm: a group that accepted nothing need not wait for the disk.
         accepted = any(isinstance(decision, Answered) for decision in decisions)
         # With no call waiting for the next group, a flush would only be one more round trip.
-        behind = accepted and (bool(self._waiting) or (claims.has_queued and len(group) < FULL_GROUP))
+        is_useful = bool(self._waiting) or (claims.has_queued and len(group) < FULL_GROUP)
+        behind = accepted and (is_useful or self._flusher.wait_s > SLOW_DISK_S)
         ticket = self._flusher.cover(self._connection) if behind else None
-        await self._connection.commit(durable=accepted and ticket is None)
+        if accepted and ticket is None:
+            await self._flusher.commit_durably(self._connection)
+        else:
+            await self._connection.commit(durable=False)
         if claims.has_queued:
             # Before it is durable: a claim waits for the disk, and its commit follows this one in the log.
             self._waker.wake()

@@ -108,10 +108,6 @@ advanced AS (
         ON CONFLICT (account_id, country, lane) DO UPDATE SET next_turn = excluded.next_turn
 )"""
 
-# Whether the messages of a batch, given by its place, are claimed at once.
-_IS_FLOWN: Final = """
-(%(flight_workers)s::text[])[coalesce((%(flights)s::integer[])[{place}], 1)] IS NOT NULL"""
-
 # Calls are alike: `kind` is the place of what a batch shares with others. Without a time of its own a message
 # lives for 24 hours.
 _STORE_BATCHES: Final = """

@@ -171,15 +171,15 @@ class DirectClaims:
     async def _connect(self) -> None:
         directory = self._directory
         assert directory is not None
-        if not directory.is_dir():
+        try:
+            problem = wire.find_problem(directory)
+        except FileNotFoundError:
+            # No worker has run here yet.
             return
-        if not wire.is_ours(directory):
+        if problem:
             if not self._has_warned:
                 self._has_warned = True
-                _log.warning(
-                    "all messages go through the queue: others may enter the directory of the sockets",
-                    directory=str(directory),
-                )
+                _log.warning("all messages go through the queue", directory=str(directory), problem=problem)
             return
         found = sorted(directory.glob(self._pattern))[:SOCKETS_MAX]
         for path in found:

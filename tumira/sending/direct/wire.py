@@ -22,8 +22,8 @@ SUFFIX: Final = ".sock"
 PATH_OCTETS_MAX: Final = 107
 # A group of calls has at most 500 messages of at most 765 characters.
 FRAME_MAX: Final = 4 * 1024 * 1024
-# A peer that does not read is told nothing more; all that is told may be lost.
-UNREAD_MAX: Final = 256 * 1024
+# A peer that leaves more than this unread is disconnected. It meets us again, and both begin to count anew.
+UNREAD_MAX: Final = FRAME_MAX
 
 _LENGTH: Final = 4
 
@@ -140,9 +140,12 @@ class Peer(asyncio.Protocol, Generic[Frame]):
         return self._transport is not None
 
     def send(self, frame: Struct) -> None:
-        """Send a frame; it is lost if the peer is gone."""
+        """Send a frame; it is lost if the peer is gone, or does not read."""
         transport = self._transport
-        if transport is None or transport.get_write_buffer_size() > UNREAD_MAX:
+        if transport is None:
+            return
+        if transport.get_write_buffer_size() > UNREAD_MAX:
+            transport.abort()
             return
         written = _encoder.encode(frame)
         transport.write(len(written).to_bytes(_LENGTH) + written)
@@ -162,10 +165,12 @@ def name_start(database_url: str) -> str:
     return f"{VERSION}-{sha256(database_url.encode()).hexdigest()[:12]}-"
 
 
-def is_ours(directory: Path) -> bool:
-    """Tell whether nobody else may put a socket there."""
+def find_problem(directory: Path) -> str:
+    """Return why sockets in a directory cannot be trusted, and nothing if nobody else may put one there."""
     try:
         found = directory.stat()
-    except OSError:
-        return False
-    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    except PermissionError as error:
+        return str(error)
+    if found.st_uid != os.geteuid():
+        return f"the directory belongs to user {found.st_uid}, and this process runs as {os.geteuid()}"
+    return "others may enter the directory" if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO) else ""
