@@ -36,6 +36,7 @@ from tumira.content.tokens import (
     TextChunk,
     contexts,
     pair,
+    part_of,
     read_chunk,
     sentences,
 )
@@ -129,7 +130,7 @@ def features(text: str) -> Features:
         said = [word.text for chunk in chunks for word in chunk.words]
         words.update(said)
         words.update(pair(before, word) for before, word in pairwise([START, *said]))
-        where.update(context for _, context in contexts(said, number, len(found)))
+        where.update(context for _, context in contexts(said, part_of(number, len(found))))
         for chunk in chunks:
             pieces.update(chunk.pieces)
     return words, pieces, where

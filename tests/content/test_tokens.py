@@ -1,5 +1,8 @@
 """Chunks, words and pieces of a normalised text."""
 
+import random
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +14,11 @@ from tumira.content.tokens import (
     PIECE_MAX,
     PIECE_MIN,
     SENTENCES_MAX,
+    START,
+    Neighbours,
     contexts,
+    pair,
+    part_of,
     places,
     read_chunk,
     sentences,
@@ -144,7 +151,7 @@ def test_of_a_text_with_too_many_sentences_the_last_one_holds_the_rest() -> None
 
 
 def test_a_word_is_known_by_its_part_of_the_text_the_figures_beside_it_and_the_word_before_the_last() -> None:
-    found = list(contexts(["only", "(amount)", "today"], 0, 2))
+    found = list(contexts(["only", "(amount)", "today"], "<"))
     assert [context for context in found if not context[1].startswith("_#")] == [
         (0, "_<only"),
         (0, "_(amount)+only"),
@@ -154,12 +161,31 @@ def test_a_word_is_known_by_its_part_of_the_text_the_figures_beside_it_and_the_w
         (2, "_(amount)+today"),
         (2, "_only today"),
     ]
-    assert [list(contexts(["now"], place, 3))[-1][1] for place in range(3)] == ["_<now", "_=now", "_>now"]
+    parts = [part_of(place, 3) for place in range(3)]
+    assert [list(contexts(["now"], part))[-1][1] for part in parts] == ["_<now", "_=now", "_>now"]
+
+
+WORDS = st.sampled_from(["only", "now", "(amount)", "(link)", "+", "=", "#", "?", "$", "00", "code's"])
+
+
+@given(st.lists(WORDS, min_size=1, max_size=12), st.sampled_from("<=>"), st.integers(0, 2**32))
+def test_neighbours_weigh_what_their_features_weigh(words: list[str], part: str, seed: int) -> None:
+    where = [context for _, context in contexts(words, part)]
+    pairs = [pair(before, word) for before, word in pairwise([START, *words])]
+    rng = random.Random(seed)
+    # Not all are known, and others are known too.
+    names = {*where, *pairs, *words, "~co", "~ code", "_?", "_>another"}
+    steps = {name: rng.randrange(-127, 128) for name in sorted(names) if rng.random() < 0.8}
+    assert Neighbours(steps).weigh(words, part) == (
+        sum(steps.get(name, 0) for name in pairs),
+        sum(steps.get(name, 0) for name in where),
+        len(where),
+    )
 
 
 def test_a_sentence_is_known_by_its_length_its_figures_and_their_order() -> None:
     words = ["bread", "(amount)", "!", "milk", "two", "(amount)", "00"]
-    outline = [context for _, context in contexts(words, 0, 2) if context.startswith("_#")]
+    outline = [context for _, context in contexts(words, "<") if context.startswith("_#")]
     assert outline == ["_#<long2", "_#(amount)2", "_#w(amount)!w(amount)0", "_#<w(amount)0"]
-    long = [context for _, context in contexts(["(amount)"] * 40, 1, 2) if context.startswith("_#")]
+    long = [context for _, context in contexts(["(amount)"] * 40, ">") if context.startswith("_#")]
     assert long == ["_#>long8", "_#(amount)3", "_#(amount)", "_#>(amount)"]

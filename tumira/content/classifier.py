@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from tumira.content.evidence import Scale, Sentence, Span
 from tumira.content.normalise import Normalised, normalise
-from tumira.content.passcodes import is_passcode
-from tumira.content.phrases import find_phrases
+from tumira.content.passcodes import is_normalised_passcode
+from tumira.content.phrases import Phrase, find_phrases
 from tumira.content.service_forms import has_service_form
 from tumira.content.tokens import EDGES, places
 from tumira.content.verdict import Category, Label, Reason, Verdict
@@ -103,11 +103,12 @@ class Classifier:
 
     def classify(self, text: str) -> Classification:
         normalised = normalise(text)
-        scale, sentences, above = self._read(normalised.text)
         found = list(find_phrases(normalised.text))
+        scale, sentences, above = self._read(normalised.text, found)
         score = _logistic(scale.table.slope * above)
+        is_passcode = is_normalised_passcode(text, normalised.text)
         if score < 1 / 2:
-            return Classification(Label.TRANSACTIONAL, score, is_passcode=is_passcode(text))
+            return Classification(Label.TRANSACTIONAL, score, is_passcode=is_passcode)
         reasons = [
             (category, _original(normalised, (start, end)), PHRASE_EVIDENCE[category])
             for category, start, end in found
@@ -122,21 +123,23 @@ class Classifier:
             found[0][0] if found else Category.MARKETING,
             sorted(reasons, key=lambda reason: -reason[2])[:REASONS_MAX],
             [_original(normalised, span) for span in self._adverts(scale, normalised.text, sentences)],
-            is_passcode(text),
+            is_passcode,
         )
 
     def evidence(self, text: str) -> float:
         """Return the evidence for marketing; above the threshold of its table a text is promotional."""
-        scale, _, above = self._read(normalise(text).text)
+        normal = normalise(text).text
+        scale, _, above = self._read(normal, list(find_phrases(normal)))
         return above + scale.table.threshold
 
-    def _read(self, text: str) -> tuple[Scale, Sequence[Sentence], float]:
+    def _read(self, text: str, phrases: Sequence[Phrase]) -> tuple[Scale, Sequence[Sentence], float]:
         """Return how far a normalised text is above the line, in that of its languages where it is most."""
+        phrased = max((PHRASE_EVIDENCE[category] for category, _, _ in phrases), default=0.0)
         read = []
         for group in self.groups(text):
             scale = self._scales[group]
             sentences = scale.sentences(text)
-            read.append((scale, sentences, self._above(scale, text, sentences)))
+            read.append((scale, sentences, self._above(scale, text, sentences, phrased)))
         return max(read, key=lambda one: one[2])
 
     def groups(self, text: str) -> Sequence[str]:
@@ -148,10 +151,9 @@ class Classifier:
         found = [group for group, count in votes.items() if group and group != ENGLISH and count >= least]
         return found or (ENGLISH,)
 
-    def _above(self, scale: Scale, text: str, sentences: Sequence[Sentence]) -> float:
-        """Return how far a text is above the line; below zero it may be sent."""
-        said = max((PHRASE_EVIDENCE[category] for category, _, _ in find_phrases(text)), default=0.0)
-        said -= scale.table.threshold
+    def _above(self, scale: Scale, text: str, sentences: Sequence[Sentence], phrased: float) -> float:
+        """Return how far a text is above the line, given what its phrases add; below zero it may be sent."""
+        said = phrased - scale.table.threshold
         above = scale.evidence(sentences) + said
         # Service sentences do not hide an offer, but what is left without them must be plainly one.
         rest = scale.rest(sentences)
@@ -174,7 +176,7 @@ class Classifier:
             if sum(sentences[one].word_count for one in rest) < REST_WORDS_MIN:
                 return ()
             left = "".join(text[spans[one][0] : ends[one]] for one in rest)
-            if self._read(left)[2] < -REST_MARGIN:
+            if self._read(left, list(find_phrases(left)))[2] < -REST_MARGIN:
                 return [spans[one] for one in sorted(by_weight[:dropped])]
         return ()
 

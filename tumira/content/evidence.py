@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tumira.content.tokens import START, Word, contexts, pair, places, read_chunk
+from tumira.content.tokens import START, Neighbours, Word, contexts, pair, part_of, places, read_chunk
 from tumira.content.tokens import sentences as split_sentences
 from tumira.content.weights import STEP, Table
 
@@ -35,6 +35,7 @@ class _Chunk(Struct, frozen=True):
     """A chunk, and what its words and its pieces weigh."""
 
     words: Sequence[Word]
+    texts: Sequence[str]
     ends_sentence: bool
     words_sum: int
     pieces_sum: int
@@ -68,8 +69,9 @@ class Sentence(Struct, frozen=True):
     # How many chunks of the text come before it.
     place: int
     chunks: Sequence[_Chunk]
-    # What is said by where its words stand, one number for each word.
-    contexts: Sequence[int]
+    words: Sequence[str]
+    # In which part of the text it stands.
+    part: str
 
     @property
     def word_count(self) -> int:
@@ -82,6 +84,7 @@ class Scale:
     def __init__(self, table: Table) -> None:
         self.table = table
         self._chunk = lru_cache(CACHED_CHUNKS)(self._read_chunk)
+        self._neighbours = Neighbours(table.steps)
 
     def sentences(self, text: str) -> Sequence[Sentence]:
         """Split and weigh a normalised text; beyond the maximum the last sentence holds the rest."""
@@ -123,6 +126,7 @@ class Scale:
         chunk = read_chunk(written, steps)
         return _Chunk(
             chunk.words,
+            [word.text for word in chunk.words],
             chunk.ends_sentence,
             sum(steps.get(word.text, 0) for word in chunk.words),
             sum(steps.get(piece, 0) for piece in chunk.pieces),
@@ -130,27 +134,17 @@ class Scale:
         )
 
     def _sentence(self, number: int, count: int, place: int, chunks: Sequence[_Chunk]) -> Sentence:
-        find = self.table.steps.get
-        words = [word.text for chunk in chunks for word in chunk.words]
-        words_sum = sum(chunk.words_sum for chunk in chunks)
-        before = START
-        for word in words:
-            words_sum += find(pair(before, word), 0)
-            before = word
-        said = [0] * len(words)
-        context_count = 0
-        for at, context in contexts(words, number, count):
-            said[at] += find(context, 0)
-            context_count += 1
-        sums = Sums(
-            words_sum,
-            sum(chunk.pieces_sum for chunk in chunks),
-            sum(said),
-            len(words),
-            sum(chunk.piece_count for chunk in chunks),
-            context_count,
-        )
-        return Sentence(sums, self._weigh(sums), place, chunks, said)
+        words: list[str] = []
+        words_sum = pieces_sum = piece_count = 0
+        for chunk in chunks:
+            words += chunk.texts
+            words_sum += chunk.words_sum
+            pieces_sum += chunk.pieces_sum
+            piece_count += chunk.piece_count
+        part = part_of(number, count)
+        pairs_sum, contexts_sum, context_count = self._neighbours.weigh(words, part)
+        sums = Sums(words_sum + pairs_sum, pieces_sum, contexts_sum, len(words), piece_count, context_count)
+        return Sentence(sums, self._weigh(sums), place, chunks, words, part)
 
     def _weigh(self, sums: Sums) -> float:
         word_worth, piece_worth, context_worth = sums.worths()
@@ -173,12 +167,15 @@ class Scale:
         find = self.table.steps.get
         spans: list[Span] = []
         weights: list[float] = []
+        stand = [0] * sentence.word_count
+        for at, context in contexts(sentence.words, sentence.part):
+            stand[at] += find(context, 0)
         before = START
         for place, chunk in enumerate(sentence.chunks, start=sentence.place):
             for word in chunk.words:
                 weight = find(word.text, 0) * word_worth
                 weight += chunk.pieces_sum * piece_worth / len(chunk.words)
-                weight += sentence.contexts[len(weights)] * context_worth
+                weight += stand[len(weights)] * context_worth
                 half = find(pair(before, word.text), 0) * word_worth / 2
                 weight += half
                 if weights:

@@ -22,6 +22,11 @@ def is_passcode(text: str) -> bool:
     return len(text) <= CHARACTERS_MAX and _is_passcode(text.translate(_ZEROS))
 
 
+def is_normalised_passcode(text: str, normal: str) -> bool:
+    """Tell the same of a text of which the normalised form is known."""
+    return len(text) <= CHARACTERS_MAX and has_passcode_form(normal)
+
+
 @lru_cache(CACHED_TEXTS)
 def _is_passcode(text: str) -> bool:
     return has_passcode_form(normalise(text).text)

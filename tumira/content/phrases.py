@@ -118,7 +118,11 @@ RULES: Final = (
 )
 
 
-def find_phrases(text: str) -> Iterator[tuple[Category, int, int]]:
+# A category, and where the phrase begins and ends.
+Phrase = tuple[Category, int, int]
+
+
+def find_phrases(text: str) -> Iterator[Phrase]:
     """Yield the category and span of each rule match in a normalised text."""
     for rule in RULES:
         # A pattern takes fifty times as long as a substring search.

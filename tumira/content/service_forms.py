@@ -157,19 +157,19 @@ _Places = Mapping[str, Sequence[int]]
 def has_service_form(text: str) -> bool:
     """Return whether a normalised text has one of the forms, and no plain offer."""
     places = _find_places(text)
-    return places is not None and any(form(places) for form in _FORMS)
+    return any(form(places) for form in _FORMS) and not _is_offer(text, places)
 
 
 def has_passcode_form(text: str) -> bool:
     """Return whether a normalised text has the form of a passcode for use at once, and no plain offer."""
     places = _find_places(text)
-    return places is not None and _is_passcode(places) and not places["kept"] and not _LASTING.search(text)
+    if not _is_passcode(places) or places["kept"]:
+        return False
+    return not _is_offer(text, places) and not _LASTING.search(text)
 
 
-def _find_places(text: str) -> _Places | None:
-    """Return where words and figures of each kind stand; None for a plain offer."""
-    if _OFFER.search(text):
-        return None
+def _find_places(text: str) -> _Places:
+    """Return where words and figures of each kind stand."""
     places: defaultdict[str, list[int]] = defaultdict(list)
     currency = False
     for place, match in enumerate(_TOKEN.finditer(text)):
@@ -181,9 +181,14 @@ def _find_places(text: str) -> _Places | None:
         for one in kinds:
             places[one].append(place)
         currency = "currency" in kinds
-    if places["offer"] or _near(places["amount"], places["only"], NEXT_GAP):
-        return None
     return places
+
+
+def _is_offer(text: str, places: _Places) -> bool:
+    """Tell whether a text is a plain offer."""
+    if places["offer"] or _near(places["amount"], places["only"], NEXT_GAP):
+        return True
+    return _OFFER.search(text) is not None
 
 
 def _is_passcode(places: _Places) -> bool:

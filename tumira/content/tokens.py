@@ -6,7 +6,8 @@ word each, whatever they say.
 """
 
 import re
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
@@ -24,6 +25,7 @@ CHUNK_MAX: Final = 30
 LEET_MIN: Final = 3
 PIECE_MARK: Final = "~"
 CONTEXT_MARK: Final = "_"
+OUTLINE_MARK: Final = "_#"
 # A sentence of more words, or with more figures of a kind, is as good as one of this many.
 WORDS_STEP: Final = 3
 WORDS_STEPS_MAX: Final = 8
@@ -150,14 +152,18 @@ def pair(first: str, second: str) -> str:
     return f"{first} {second}"
 
 
-def contexts(words: Sequence[str], place: int, count: int) -> Iterator[tuple[int, str]]:
+def part_of(place: int, count: int) -> str:
+    """Return in which part of the text a sentence stands: first, last or between."""
+    return "<" if place == 0 else ">" if place == count - 1 else "="
+
+
+def contexts(words: Sequence[str], part: str) -> Iterator[tuple[int, str]]:
     """Yield where each word of a sentence stands: in which part of the text, beside and behind what.
 
     What the sentence as a whole is like counts for its first word.
     """
-    part = "<" if place == 0 else ">" if place == count - 1 else "="
-    for said in _outline(words, part):
-        yield 0, f"{CONTEXT_MARK}#{said}"
+    for said in outline(words, part):
+        yield 0, said
     figures = sorted({word for word in words if word[0] == "("})
     before, last = "", START
     for number, word in enumerate(words):
@@ -170,7 +176,64 @@ def contexts(words: Sequence[str], place: int, count: int) -> Iterator[tuple[int
         before, last = last, word
 
 
-def _outline(words: Sequence[str], part: str) -> Iterator[str]:
+# By the first word, then by the second.
+_ByTwo = dict[str, dict[str, int]]
+_NOTHING: Final[Mapping[str, int]] = {}
+
+
+class Neighbours:
+    """The weights of pairs and contexts by their two words: to write the feature first takes longer."""
+
+    def __init__(self, steps: Mapping[str, int]) -> None:
+        self._steps = steps
+        self._pairs: _ByTwo = defaultdict(dict)
+        self._parts: _ByTwo = defaultdict(dict)
+        self._beside: _ByTwo = defaultdict(dict)
+        self._behind: _ByTwo = defaultdict(dict)
+        for feature, step in steps.items():
+            self._add(feature, step)
+
+    def _add(self, feature: str, step: int) -> None:
+        """Undo what `pair` and `contexts` write; words have neither blanks nor marks, and figures no plus."""
+        if feature[0] == PIECE_MARK:
+            return
+        said = feature.removeprefix(CONTEXT_MARK)
+        first, blank, second = said.partition(" ")
+        if blank:
+            (self._pairs if said == feature else self._behind)[first][second] = step
+        elif said != feature and said[0] == "(":
+            figure, _, word = said.partition("+")
+            self._beside[figure][word] = step
+        elif said != feature and said[0] != "#":
+            self._parts[said[0]][said[1:]] = step
+
+    def weigh(self, words: Sequence[str], part: str) -> tuple[int, int, int]:
+        """Return what a sentence's pairs and contexts weigh, in steps, and how many contexts it has."""
+        whole = list(outline(words, part))
+        contexts_sum = _total(self._steps, whole) + _total(self._parts.get(part, _NOTHING), words)
+        count = len(whole) + 2 * len(words) - 1
+        for figure in {word for word in words if word[0] == "("}:
+            count += len(words) - words.count(figure)
+            contexts_sum += _total(self._beside.get(figure, _NOTHING), words)
+        before = (START, *words)
+        pairs_sum = _total_by_two(self._pairs, before, words)
+        return pairs_sum, contexts_sum + _total_by_two(self._behind, before, words[1:]), count
+
+
+def _total(steps: Mapping[str, int], features: Iterable[str]) -> int:
+    return sum(filter(None, map(steps.get, features)))
+
+
+def _total_by_two(steps: _ByTwo, firsts: Iterable[str], seconds: Iterable[str]) -> int:
+    total = 0
+    for first, second in zip(firsts, seconds, strict=False):
+        known = steps.get(first)
+        if known is not None:
+            total += known.get(second, 0)
+    return total
+
+
+def outline(words: Sequence[str], part: str) -> Iterator[str]:
     """Yield how long a sentence is, how many figures of each kind it has, and in what order they come."""
     figures: dict[str, int] = {}
     shape: list[str] = []
@@ -184,11 +247,11 @@ def _outline(words: Sequence[str], part: str) -> Iterator[str]:
         if kind != last:
             shape.append(kind)
             last = kind
-    yield f"{part}long{min(len(words) // WORDS_STEP, WORDS_STEPS_MAX)}"
+    yield f"{OUTLINE_MARK}{part}long{min(len(words) // WORDS_STEP, WORDS_STEPS_MAX)}"
     for figure, count in figures.items():
-        yield f"{figure}{min(count, FIGURES_MAX)}"
-    yield "".join(shape[:SHAPE_MAX])
-    yield part + "".join(shape[-SHAPE_END:])
+        yield f"{OUTLINE_MARK}{figure}{min(count, FIGURES_MAX)}"
+    yield f"{OUTLINE_MARK}{''.join(shape[:SHAPE_MAX])}"
+    yield f"{OUTLINE_MARK}{part}{''.join(shape[-SHAPE_END:])}"
 
 
 def _kind(core: str) -> str | None:
