@@ -31,6 +31,7 @@ from tumira.delivery.smpp.session import SmppSession
 from tumira.delivery.store import refunds
 from tumira.delivery.supervisor import CarrierTerms
 from tumira.postgres.flusher import Done, Flusher
+from tumira.postgres.pinned_connection import PinnedConnection
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Statement
 from tumira.sending import decide
@@ -100,7 +101,11 @@ def answer_early() -> None:
         assert ticket == flusher._lost
         done(None)
 
+    async def commit(_flusher: Flusher, line: PinnedConnection) -> None:
+        await line.commit(durable=False)
+
     _change(Flusher, "call_when_durable", call)
+    _change(Flusher, "commit_durably", commit)
 
 
 def refund_twice() -> None:
