@@ -261,7 +261,7 @@ class Batcher:
         # A lost rate-limit entry does no harm: a group that accepted nothing need not wait for the disk.
         accepted = any(isinstance(decision, Answered) for decision in decisions)
         # With no call waiting for the next group, a flush would only be one more round trip.
-        is_useful = bool(self._waiting) or (claims.has_queued and len(group) < FULL_GROUP)
+        is_useful = bool(self._waiting) or (len(group) < FULL_GROUP and not claims.are_all)
         behind = accepted and (is_useful or self._flusher.wait_s > SLOW_DISK_S)
         ticket = self._flusher.cover(self._connection) if behind else None
         if accepted and ticket is None:

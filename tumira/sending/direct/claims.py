@@ -81,6 +81,11 @@ class ClaimGroup:
         # Whether any message of the group went into the queue.
         self.has_queued = False
 
+    @property
+    def are_all(self) -> bool:
+        """Tell whether all messages of the group are claimed, and there are some."""
+        return bool(self._claimed) and not self.has_queued
+
     def claim(self, batch: NewBatch, sender_name: str | None) -> NewBatch:
         """Claim the messages of a batch of one leg for the bind that has the most places, if one has enough.
 
