@@ -8,8 +8,8 @@ from typing import Final
 from tests.proof.history.cluster import Ground
 from tests.proof.history.run import Verdict, run_on_ground
 
-# A power cut shows an early answer only where the sends of that moment are lost: ten cuts show it in about
-# every second run.
+# Whether a mistake shows depends on the moment. A power cut shows an early answer only where the sends of
+# that moment are lost: ten cuts show it in about every second run.
 TRIES: Final = 10
 # A twin that loses messages is not waited for.
 SETTLED_S: Final = 10.0
@@ -44,10 +44,10 @@ CAUGHT_BY: Final = {twin.name: twin.check for twin in TWINS}
 
 
 def run_twin(ground: Ground, histories: Path, twin: Twin) -> Verdict:
-    """Run a twin until its check notices, or has had its tries; without faults one try is enough."""
+    """Run a twin until its check notices, or has had its tries; the sound product is run once."""
     for seed in range(1, TRIES + 1):
         verdict = _run_once(ground, histories / f"{seed}", twin, seed)
-        if not twin.faults or verdict.not_tried or verdict.problems[twin.check]:
+        if not twin.check or verdict.not_tried or verdict.problems[twin.check]:
             break
     return verdict
 
