@@ -5,8 +5,7 @@ import itertools
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,12 +19,12 @@ from tests.support.postgres.databases import complete, execute, open_directory, 
 from tests.support.postgres.embedded import kill_processes, quick_directory, wait_for
 from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.batchers import (
-    PATIENCE_S,
     Batchers,
     broken_promises,
     open_batchers,
     read_call,
     send_call,
+    until,
     warm_up,
 )
 from tumira.carriers.manage import remove_carrier
@@ -154,13 +153,6 @@ class Load:
     async def wait_for_more(self, count: int) -> None:
         wanted = len(self.answered) + count
         await until(lambda: len(self.answered) >= wanted)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        await asyncio.sleep(0.001)
 
 
 def is_503(decision: Decision) -> bool:

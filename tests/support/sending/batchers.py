@@ -1,7 +1,8 @@
 """Several batchers in one event loop stand for web processes that race: they meet only in the database."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +20,13 @@ from tumira.sending.batcher import Batcher
 from tumira.sending.types import Call, Decision, IdempotencyKey, Send
 
 PATIENCE_S: Final = 30.0
+
+
+async def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.001)
 
 
 @dataclass(frozen=True, slots=True)
