@@ -126,6 +126,7 @@ async def test_places_are_offered_and_those_that_were_used_count_on() -> None:
         await until(lambda: len(worker.taken) == 7)
         worker.bind.update(["ZW", "ZA"], 9)
         assert limits(await heard(notes, 2)) == [10, 16]
+    assert (worker.bind._taken, worker.bind._told) == ({}, {})
     # A process that connects again counts from nothing, and so does the worker.
     async with web_of(worker) as (_, notes):
         worker.bind.update(["ZW", "ZA"], 10)

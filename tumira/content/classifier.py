@@ -10,7 +10,6 @@ the evidence. A text that has the form of a passcode, a money alert or another n
 
 import math
 import re
-from collections import Counter
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Final
@@ -145,11 +144,11 @@ class Classifier:
     def groups(self, text: str) -> Sequence[str]:
         """Return the groups of languages of a normalised text; beside another one English is not named."""
         find = self._groups.get
-        votes = Counter(find(written.strip(EDGES)) for written in text.split())
-        del votes[None]
-        least = OTHER_SHARE_MIN * votes.total()
-        found = [group for group, count in votes.items() if group and group != ENGLISH and count >= least]
-        return found or (ENGLISH,)
+        votes = [group for written in text.split() if (group := find(written.strip(EDGES)))]
+        others = dict.fromkeys(votes)
+        others.pop(ENGLISH, None)
+        least = OTHER_SHARE_MIN * len(votes)
+        return [group for group in others if votes.count(group) >= least] or (ENGLISH,)
 
     def _above(self, scale: Scale, text: str, sentences: Sequence[Sentence], phrased: float) -> float:
         """Return how far a text is above the line, given what its phrases add; below zero it may be sent."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tumira.content.tokens import START, Neighbours, Word, contexts, pair, part_of, places, read_chunk
 from tumira.content.tokens import sentences as split_sentences
@@ -60,6 +60,9 @@ class Sums(Struct, frozen=True):
             STEP / math.sqrt(PIECES_LENGTH * self.piece_count + PIECES_LENGTH_MIN),
             STEP * CONTEXTS_SHARE / math.sqrt(CONTEXTS_LENGTH * self.context_count + CONTEXTS_LENGTH_MIN),
         )
+
+
+NO_SUMS: Final = structs.astuple(Sums(0, 0, 0, 0, 0, 0))
 
 
 class Sentence(Struct, frozen=True):
@@ -187,11 +190,5 @@ class Scale:
 
 
 def _add(sentences: Sequence[Sentence]) -> Sums:
-    return Sums(
-        sum(one.sums.words for one in sentences),
-        sum(one.sums.pieces for one in sentences),
-        sum(one.sums.contexts for one in sentences),
-        sum(one.sums.word_count for one in sentences),
-        sum(one.sums.piece_count for one in sentences),
-        sum(one.sums.context_count for one in sentences),
-    )
+    columns = zip(NO_SUMS, *(structs.astuple(one.sums) for one in sentences), strict=True)
+    return Sums(*map(sum, columns))

@@ -42,6 +42,8 @@ _CAPITALS: Final = str.maketrans("ΝΗΜΥ", "nhmy")
 _SPACED_OUT: Final = r"(?<![^\W_])[^\W_](?P<gap>%s)[^\W_](?:(?P=gap)[^\W_])+(?![^\W_])"
 _BY_SIGNS: Final = re.compile(_SPACED_OUT % r"[.\-_*|/~+,:][ .\-_*|/~+,:]?")
 _BY_BLANKS: Final = re.compile(_SPACED_OUT % r" [ .\-_*|/~+,:]?")
+# What every spaced-out word has in it: two single letters behind a sign.
+_SPACED_PART: Final = re.compile(r"[ .\-_*|/~+,:][^\W_][ .\-_*|/~+,:]{1,2}[^\W_](?![^\W_])")
 # Single vowels in a row are words in Sotho and Tswana.
 _VOWELS: Final = frozenset("aeiou ")
 # Where nearly everything is spaced out, short words and signs are too, and a wider gap ends a word.
@@ -96,6 +98,8 @@ def _join(normalised: Normalised) -> Normalised:
         ALONE_MIN, _MOSTLY * len(text.split())
     ):
         normalised = _without(normalised, {match.start() for match in _NARROW.finditer(text)})
+    if not _SPACED_PART.search(normalised.text):
+        return normalised
     for pattern in (_BY_SIGNS, _BY_BLANKS):
         text = normalised.text
         normalised = _without(

@@ -151,6 +151,8 @@ _TOKEN: Final = re.compile(
     r"|(?P<number>\d{3,}(?:[.,]\d+)?)"
     r"|(?P<small>\d[\d.,]*)"
 )
+# What every code has in it.
+_CODE_PART: Final = re.compile(r"\d{3}[- ]?\d")
 _Places = Mapping[str, Sequence[int]]
 
 
@@ -162,6 +164,9 @@ def has_service_form(text: str) -> bool:
 
 def has_passcode_form(text: str) -> bool:
     """Return whether a normalised text has the form of a passcode for use at once, and no plain offer."""
+    # Most texts have none.
+    if not _CODE_PART.search(text):
+        return False
     places = _find_places(text)
     if not _is_passcode(places) or places["kept"]:
         return False
