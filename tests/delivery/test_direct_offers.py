@@ -67,7 +67,7 @@ class Worker:
 
 @asynccontextmanager
 async def web_of(worker: Worker) -> AsyncIterator[tuple[Peer[ToWeb], Notes[ToWeb]]]:
-    """Connect a web process that only notes what it is told."""
+    """Connect a web process that only notes what it receives."""
     notes = Notes[ToWeb]()
     async with meeting(notes, worker.offers) as (peer, _):
         yield peer, notes
@@ -326,22 +326,20 @@ async def test_a_web_process_of_the_same_service_finds_the_worker(
     worker = Worker()
     url = "postgresql://here"
     web, stranger = DirectClaims(home / "data", url), DirectClaims(home / "data", "postgresql://there")
-    (home / "data").mkdir()
-    async with worker.offers.listening(home / "data", url), web.running(), stranger.running():
-        await until(lambda: worker.offers.peers)
-        (path,) = wire.sockets_in(home / "data").iterdir()
-        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-        worker.bind.update(["ZW"], 2)
-        await until(lambda: web.find("ZW", 2))
-        group = web.begin()
-        group.claim(new_batch(NUMBER), None)
-        group.pass_on()
-        await until(lambda: worker.taken)
-        assert stranger._peers == {}
-        (peer,) = web._peers.values()
-    await until(lambda: not peer.is_open)
-    assert worker.offers.peers == {}
-    assert not path.exists()
+    async with web.running(), stranger.running():
+        async with worker.offers.listening(home / "data", url):
+            await until(lambda: worker.offers.peers)
+            (path,) = wire.sockets_in(home / "data").iterdir()
+            assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+            worker.bind.update(["ZW"], 2)
+            await until(lambda: web.find("ZW", 2))
+            group = web.begin()
+            group.claim(new_batch(NUMBER), None)
+            group.pass_on()
+            await until(lambda: worker.taken)
+            assert stranger._peers == {}
+        await until(lambda: not worker.offers.peers and not web._peers)
+        assert not path.exists()
 
 
 async def test_a_worker_needs_a_data_directory(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def home() -> Iterator[Path]:
 
 @asynccontextmanager
 async def worker_of(own: DirectClaims) -> AsyncIterator[tuple[Peer[ToWorker], Notes[ToWorker]]]:
-    """Connect a worker that only notes what it is told."""
+    """Connect a worker that only notes what it receives."""
     notes = Notes[ToWorker]()
     async with meeting(own, notes) as (_, peer):
         yield peer, notes

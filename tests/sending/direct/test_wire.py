@@ -114,7 +114,7 @@ async def test_a_peer_that_does_not_read_is_disconnected(monkeypatch: pytest.Mon
 
 
 async def read(far: socket.socket, most: int) -> bytes:
-    """Read so many octets, or all until the end."""
+    """Read up to `most` octets, or all until the end."""
     found = b""
     while len(found) < most:
         try:
