@@ -57,14 +57,16 @@ class OfferedBind:
         "valid_until",
     )
 
+    # By the last offer.
+    limit: int
+    valid_until: float
+
     def __init__(self, peer: Peer[ToWeb], offer: Offer) -> None:
         self.peer = peer
         self.token = offer.token
         self.flight = Flight(offer.worker, offer.bind, offer.carrier_id)
         self.queues: Sequence[str] = ()
-        self.limit = 0
         self.used = 0
-        self.valid_until = 0.0
         # The batches that use it and are not passed on yet.
         self.batches = 0
         self.is_withdrawn = False
