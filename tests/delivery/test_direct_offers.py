@@ -16,7 +16,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from tests.support.postgres.databases import open_directory
-from tests.support.sending.batchers import until
+from tests.support.sending.batchers import PATIENCE_S, until
 from tests.support.sending.peers import BODY, Notes, meeting, new_batch
 from tumira.delivery import direct_offers
 from tumira.delivery.direct_offers import BindOffer, DirectOffers
@@ -39,9 +39,10 @@ NEVER_S: Final = 1000.0
 
 
 @pytest.fixture(autouse=True)
-def no_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Offers are not repeated by time, unless a test says so."""
+def no_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing happens by time, unless a test says so."""
     monkeypatch.setattr(direct_offers, "OFFER_EVERY_S", NEVER_S)
+    monkeypatch.setattr(direct_offers, "FINISH_S", NEVER_S)
 
 
 @pytest.fixture
@@ -267,7 +268,7 @@ async def test_messages_for_another_lease_of_the_bind_are_not_taken() -> None:
         closing = asyncio.create_task(worker.bind.close())
         assert (await heard(notes, 2))[-1] == Withdrawal(former)
         web.send(Finished(former))
-        await closing
+        await asyncio.wait_for(closing, PATIENCE_S)
         worker.bind = worker.offers.add("one/1", 7, worker._take)
         assert worker.bind.token != former
         web.send(Claims(former, messages()))
@@ -293,7 +294,7 @@ async def test_a_bind_ends_when_each_web_process_has_finished() -> None:
         # One that comes later knows nothing of it.
         async with web_of(worker) as (_, late_notes):
             other.send(Finished(token))
-            await asyncio.wait_for(closing, 10)
+            await asyncio.wait_for(closing, PATIENCE_S)
             assert late_notes.frames == []
         assert worker.offers._binds == {}
 
@@ -307,14 +308,14 @@ async def test_a_bind_does_not_wait_for_a_web_process_that_is_gone() -> None:
             one.send(Finished(worker.bind.token))
             await asyncio.sleep(0.02)
             assert not closing.done()
-        await asyncio.wait_for(closing, direct_offers.FINISH_S / 2)
+        await asyncio.wait_for(closing, PATIENCE_S)
 
 
 async def test_a_bind_waits_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct_offers, "FINISH_S", 0.05)
     worker = Worker()
     async with web_of(worker):
-        await asyncio.wait_for(worker.bind.close(), 10)
+        await asyncio.wait_for(worker.bind.close(), PATIENCE_S)
         assert worker.offers._binds == {}
     await BindOffer(worker.offers, "one/2", 7, worker._take).close()
 
