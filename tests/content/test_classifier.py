@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tests.support.content.texts import (
     DISGUISES,
@@ -25,7 +26,7 @@ from tests.support.content.texts import (
 from tumira.content.classifier import REASONS_MAX, classify
 from tumira.content.normalise import normalise
 from tumira.content.verdict import Label, Verdict
-from tumira.content.weights import FILE, read_weights, write_weights
+from tumira.content.weights import FILE, load_weights, read_weights, write_weights
 
 Classified = Sequence[tuple[Mapping[str, Any], Verdict]]
 
@@ -216,3 +217,12 @@ def test_the_weights_are_small_numbered_and_packed_the_same_way_every_time() -> 
     assert all(table.slope > 0 and table.steps for table in weights.tables.values())
     assert set(weights.words.values()) == set(weights.tables)
     assert write_weights(weights) == packed
+
+
+def test_features_are_packed_whole_whatever_they_share() -> None:
+    weights = load_weights()
+    long = "a" * 300
+    features = ["a", "ab", "abc", "b", long, f"{long}b", f"{long}c d", "é", "ée"]
+    table = structs.replace(weights.tables["en"], steps={name: place for place, name in enumerate(features)})
+    packed = write_weights(structs.replace(weights, tables={**weights.tables, "en": table}))
+    assert read_weights(packed).tables["en"] == table
