@@ -77,7 +77,7 @@ class Place:
     def send(self, batches: Iterable[Sequence[str]]) -> None:
         asyncio.run(_send(self.url, batches))
 
-    def wait_until_delivered(self, wait_s: float = 30.0) -> None:
+    def wait_until_delivered(self, wait_s: float = 120.0) -> None:
         """Wait until every message is delivered."""
         until(lambda: not self._undelivered(), self._why, wait_s)
 
