@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.delivery.engine import numbers
 from tests.support.delivery.settling import World
+from tumira.carriers.routes.manage import add_route
 from tumira.core.backoff import RESENDS_MAX
 from tumira.delivery import follow_up
 from tumira.delivery.receipt_rules import Receipt
@@ -19,12 +20,14 @@ from tumira.delivery.store import waiting as places
 from tumira.delivery.store.queue import ClaimedMessage
 from tumira.delivery.store.waiting import NewRetry
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
+from tumira.pricing.networks import OTHER
 from tumira.sending import lifecycle
 
 COST: Final = Decimal("0.04")
 TOO_LONG: Final = timedelta(hours=25)
 NOT_YET: Final = timedelta(hours=23)
 SOON: Final = timedelta(seconds=10)
+LAST_ID: Final = UUID(int=2**128 - 1)
 UNCONFIRMED: Final = ("unconfirmed", None, Decimal(0))
 CODE: Final = "Your code is 493817."
 NOTICE: Final = "Your order is ready."
@@ -160,6 +163,26 @@ async def test_a_message_to_a_country_without_a_carrier_fails_at_once(world: Wor
     assert await world.ending(row["id"]) == ("failed", "NO_ROUTE", COST)
 
 
+async def test_a_message_whose_network_was_not_stored_moves_to_the_queue_of_other_networks(
+    world: World,
+) -> None:
+    await world.send()
+    await world.rows("UPDATE messages SET network = NULL")
+    await add_route(world.engine.database, country="ZW", network=OTHER, carrier="one", priority=10, cost=None)
+    assert await world.fail_unroutable({"ZW-other"}) == 1
+    assert [row["country"] for row in await world.rows("SELECT country FROM queue")] == ["ZW-other"]
+
+
+async def test_a_message_that_has_its_receipt_is_not_looked_at_for_want_of_one(world: World) -> None:
+    # The third keeps their batch open.
+    await world.send(3)
+    delivered, silent, _ = await world.claim(3)
+    await world.settle(world.taken(delivered), world.taken(silent), world.reported(delivered))
+    later = datetime.now(UTC) + TOO_LONG
+    async with world.engine.database.connection() as connection:
+        assert await places.list_unconfirmed(connection, UUID(int=0), LAST_ID, later, 9) == [silent.id]
+
+
 async def test_a_message_in_doubt_is_sent_again_three_times_and_then_left_open(world: World) -> None:
     await world.send()
     for _ in range(RESENDS_MAX + 1):
@@ -256,6 +279,22 @@ async def test_what_a_dead_worker_had_claimed_is_in_doubt_and_its_name_forgotten
     assert in_doubt == {one.id for one in lost}
     assert [row["message_id"] for row in await world.rows("SELECT * FROM in_flight")] == [kept.id]
     assert [row["id"] for row in await world.rows("SELECT id FROM workers")] == ["alive"]
+
+
+async def test_of_the_dead_workers_of_a_full_group_only_the_last_is_found_dead_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow_up, "GROUP_MAX", 3)
+    await world.send(4)
+    for worker, count in (("first", 1), ("second", 1), ("third", 2)):
+        await world.claim(count, worker=worker)
+        async with world.engine.database.connection() as connection:
+            await binds.heartbeat(connection, worker, 10)
+    await world.rows("UPDATE workers SET seen_at = timestamptz 'epoch'")
+    for taken, left in ((3, ["third"]), (1, [])):
+        async with world.engine.database.transaction() as connection:
+            assert await follow_up.take_over_from_dead(connection, world.settings, 10) == taken
+        assert [row["id"] for row in await world.rows("SELECT id FROM workers")] == left
 
 
 async def test_a_worker_that_ends_is_forgotten_or_found_dead_if_it_left_claims(world: World) -> None:

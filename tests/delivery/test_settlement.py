@@ -98,6 +98,19 @@ async def test_a_message_is_undelivered_and_refunded_whole_when_one_segment_is_n
     assert await world.events() == ["message.undelivered", "message.refunded", "batch.completed"]
 
 
+async def test_a_message_is_sent_when_two_tries_together_took_all_its_segments(world: World) -> None:
+    first = await world.claim_one(LONG)
+    await world.settle(world.doubtful(first))
+    await world.resume_due()
+    (second,) = await world.claim()
+    await world.settle(world.taken(second, 1, attempt=1, complete=False))
+    assert await world.status(first.id) == "sending"
+
+    await world.settle(world.taken(first, 2, complete=False, late=True))
+
+    assert await world.status(first.id) == "sent"
+
+
 async def test_receipts_that_settle_nothing_leave_a_message_sent(world: World) -> None:
     claimed = await world.claim_one()
     states = ("ENROUTE", "ACCEPTD", "BUFFERD", "SCHEDLD", "UNKNOWN")

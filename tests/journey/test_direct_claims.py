@@ -15,7 +15,7 @@ from tests.support.delivery.engine import WAIT_S, Engine, numbers, open_engine
 from tests.support.postgres.databases import clone, open_directory
 from tests.support.sending.batchers import read_call
 from tumira.core import metrics
-from tumira.delivery import direct_offers, supervisor
+from tumira.delivery import direct_offers, dispatcher, supervisor
 from tumira.delivery.direct_offers import DirectOffers
 from tumira.delivery.store import queue
 from tumira.postgres.flusher import Done, Flusher
@@ -24,9 +24,11 @@ from tumira.sending.batcher import Batcher
 from tumira.sending.direct import claims, wire
 from tumira.sending.direct.claims import ClaimGroup
 from tumira.sending.direct.wire import Claims, Peer
+from tumira.simulator.misbehaviours import ResponseDelay
 from tumira.simulator.smsc import Smsc, run_smsc
 
 BULK: Final = 11
+NEVER_S: Final = 1000.0
 
 
 @pytest.fixture
@@ -94,6 +96,25 @@ async def test_what_no_place_is_offered_for_waits_in_the_queue(near: Engine) -> 
         await near.add_carrier("two", other.port, ["ZA"])
         await near.until_all("delivered")
         assert await near.audit() == []
+
+
+async def test_places_are_offered_again_as_they_are_used(
+    near: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct_offers, "OFFERED_MAX", 4)
+    monkeypatch.setattr(dispatcher, "LOOK_S", NEVER_S)
+    # No answer frees a slot meanwhile.
+    async with run_smsc(misbehaviours=[ResponseDelay(2000)]) as smsc:
+        await near.add_carrier("one", smsc.port)
+        near.start_worker()
+        caller = await near.open_account()
+        await until_offered(near)
+        before = passed_on()
+        for to in numbers(12):
+            await near.send(caller, [to], "Your parcel is here.")
+        # Nothing more is offered while the queue is looked into, so some may go there.
+        assert passed_on() - before > 4
+        await near.until_all("delivered")
 
 
 async def test_a_group_has_messages_of_both_kinds(near: Engine) -> None:

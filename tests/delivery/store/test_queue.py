@@ -10,6 +10,7 @@ from msgspec import structs
 from tests.support.delivery.engine import numbers
 from tests.support.delivery.settling import World
 from tumira.audit_log import Actor
+from tumira.carriers.manage import keep_simulator
 from tumira.core.ids import AccountId
 from tumira.delivery.lanes import BOTTOM, BULK, SMALL, Room
 from tumira.delivery.store import queue
@@ -179,23 +180,33 @@ async def test_another_carrier_and_a_carrier_without_another_take_it_at_once(wor
     assert len(await claim(world, 1, places(1)) or ()) == 1
 
 
+async def claim_avoiding(world: World, carrier_id: int, *queues: str) -> Sequence[ClaimedMessage] | None:
+    async with world.engine.database.transaction() as connection:
+        return await queue.claim_avoiding(
+            connection, queues, 10, worker="one", bind="two/1", carrier_id=carrier_id
+        )
+
+
 async def test_what_avoids_another_carrier_is_claimed_by_itself(world: World) -> None:
     await world.send(3)
     await resent(world)
-
-    async def claim_avoiding(carrier_id: int, *queues: str) -> Sequence[ClaimedMessage] | None:
-        async with world.engine.database.transaction() as connection:
-            return await queue.claim_avoiding(
-                connection, queues, 10, worker="one", bind="two/1", carrier_id=carrier_id
-            )
-
-    assert await claim_avoiding(world.carrier_id, "ZW") is None
-    assert await claim_avoiding(world.carrier_id + 1, "ZA") is None
-    (claimed,) = await claim_avoiding(world.carrier_id + 1, "ZW") or ()
+    assert await claim_avoiding(world, world.carrier_id, "ZW") is None
+    assert await claim_avoiding(world, world.carrier_id + 1, "ZA") is None
+    (claimed,) = await claim_avoiding(world, world.carrier_id + 1, "ZW") or ()
     assert (claimed.again, claimed.avoid) == (True, world.carrier_id)
     # Given back it still does so.
     await world.settle(world.returned(claimed, again=True))
-    assert len(await claim_avoiding(world.carrier_id + 1, "ZW") or ()) == 1
+    assert len(await claim_avoiding(world, world.carrier_id + 1, "ZW") or ()) == 1
+
+
+async def test_the_simulator_takes_nothing_that_avoids_a_real_carrier(world: World) -> None:
+    await keep_simulator(world.engine.database, 2776)
+    await world.engine.add_carrier("two", 2777)
+    ids = {row["name"]: row["id"] for row in await world.rows("SELECT name, id FROM carriers")}
+    await world.send()
+    await resent(world)
+    assert await claim_avoiding(world, ids["simulator"], "ZW") is None
+    assert len(await claim_avoiding(world, ids["two"], "ZW") or ()) == 1
 
 
 async def test_the_past_of_several_messages_is_that_of_each(world: World) -> None:

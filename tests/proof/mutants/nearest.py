@@ -59,12 +59,13 @@ _FOLDERS: Final = (
 _FILES: Final = """
 test_events chaos/test_races chaos/test_batcher chaos/test_claims_in_doubt chaos/test_lifetimes
 chaos/test_opt_outs chaos/kills/test_schedule_kills chaos/test_top_up_races identity/test_members
-journey/test_direct_claims journey/test_engine_carriers journey/test_engine_doubt journey/test_engine_lanes journey/test_engine_outcomes
-journey/test_engine_routes journey/test_engine_silence journey/test_engine_submissions
-journey/test_engine_trouble journey/test_foreign_receipts journey/test_http_carriers journey/test_replies
-journey/test_sender_names journey/test_wrong_clock operations/test_audit operations/test_erasure
-operations/test_maintenance operations/test_retention sender_names/test_manage uploads/test_check_file
-uploads/test_store webhooks/test_replay webhooks/test_worker
+journey/test_direct_claims journey/test_engine_carriers journey/test_engine_doubt journey/test_engine_lanes
+journey/test_engine_outcomes journey/test_engine_routes journey/test_engine_silence
+journey/test_engine_submissions journey/test_engine_trouble journey/test_foreign_receipts
+journey/test_http_carriers journey/test_replies journey/test_sender_names journey/test_wrong_clock
+operations/test_audit operations/test_erasure operations/test_maintenance operations/test_retention
+sender_names/test_manage uploads/test_check_file uploads/test_store webhooks/test_replay
+webhooks/test_worker
 """
 # So many tests, and so many seconds of tests, are tried before a fault counts as not caught. With the tests
 # that start programs, so many times as long.

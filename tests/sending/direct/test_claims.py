@@ -155,6 +155,7 @@ async def test_places_of_what_was_not_written_are_given_back() -> None:
         worker.send(Withdrawal("token"))
         await until(lambda: notes.frames)
         assert notes.said == [Finished("token")]
+        assert own.find("ZW", 1) is None
 
 
 async def test_a_bind_that_is_withdrawn_has_finished_when_all_is_passed_on() -> None:
