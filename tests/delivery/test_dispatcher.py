@@ -8,13 +8,17 @@ import pytest
 from msgspec import structs
 
 from tests.support.delivery.paper_link import open_dispatcher, open_line
-from tests.support.delivery.settling import World
+from tests.support.delivery.settling import BLOCKED, WORKER, World
+from tests.support.sending.batchers import until
+from tests.support.sending.peers import Notes, meeting
 from tumira.carriers.routes.rules import CarrierRoute
 from tumira.delivery import dispatcher
+from tumira.delivery.direct_offers import DirectOffers
 from tumira.delivery.lanes import Room
 from tumira.delivery.store import queue
 from tumira.delivery.store.queue import ClaimRequest
 from tumira.postgres.pinned_connection import PinnedConnection
+from tumira.sending.direct.wire import Offer, ToWeb
 
 WAIT_S: Final = 20.0
 
@@ -207,6 +211,8 @@ async def test_more_may_wait_where_a_claim_took_all_that_it_might(world: World) 
         assert more(3, 1, 9, many) == (True, False)
         assert more(4, 1, 9, many) == (False, False)
         assert more(4, 0, 3, many) == (False, True)
+        # Lane 1 is certain of no place, and had six that lane 0 left.
+        assert more(4, 0, 9, many) == (False, False)
         assert more(4, 1, 9, Room(3, 0, 99)) == (True, False)
         assert more(4, 1, 9, Room(99, 0, 3)) == (False, True)
         assert claiming._found == {"ZW": 3}
@@ -227,3 +233,56 @@ async def test_what_a_claim_found_is_noted(world: World) -> None:
         assert (claiming._found, claiming._more[0]) == ({"ZW": 3}, True)
         assert await claiming._claim([ClaimRequest("ZW", 3, 0, 3, 0, 0)], Room(3, 0, 3)) == 0
         assert (claiming._found, claiming._more[0]) == ({"ZW": 0}, False)
+
+
+async def test_a_claim_that_hangs_is_given_up_when_its_bind_ends(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "CLOSE_S", 0.05)
+    await world.send()
+
+    async def hangs() -> bool:
+        return bool(await world.rows(BLOCKED))
+
+    async with open_line(world) as line, world.engine.database.transaction() as holder:
+        await holder.execute("LOCK TABLE queue")
+        line.renew()
+        async with open_dispatcher(world, line) as claiming:
+            await world.engine.until(hangs, "nothing was claimed", WAIT_S)
+        assert claiming._task.cancelled()
+    assert await world.engine.statuses() == {"queued": 1}
+
+
+async def test_places_are_offered_once_its_queues_were_looked_into(world: World) -> None:
+    offers, web = DirectOffers(WORKER, world.engine.database.clock), Notes[ToWeb]()
+
+    def limits() -> list[int]:
+        return [frame.limit for frame in web.said if isinstance(frame, Offer)]
+
+    await world.send()
+    async with (
+        open_line(world) as line,
+        open_dispatcher(world, line) as claiming,
+        meeting(web, offers),
+    ):
+        carrier = line.sender.carrier
+        claiming._offer = offers.add(line.sender.name, carrier.id, claiming._take_direct)
+        # It serves no queue at first.
+        line.routes.renew([], set(), [])
+        line.renew()
+        claiming.wake()
+        await until(lambda: claiming._rounds and not claiming._is_looking)
+        line.routes.renew([carrier], {carrier.id}, ["ZW"])
+        claiming.room()
+        await until(lambda: limits() and limits()[-1] > 0)
+        # What waited is submitted before.
+        assert limits()[0] == 0
+        assert len(line.link.submits) == 1
+
+
+async def test_a_dispatcher_ends_by_itself(world: World) -> None:
+    async with open_line(world) as line:
+        line.renew()
+        async with open_dispatcher(world, line) as claiming:
+            await until(lambda: claiming._rounds)
+        assert not claiming._task.cancelled()

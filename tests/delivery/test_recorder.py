@@ -1,7 +1,7 @@
 """A recorder says when it cannot keep up or has failed, and is waited for no longer than that."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, cast
 
@@ -10,10 +10,13 @@ import pytest_asyncio
 from msgspec import structs
 
 from tests.support.delivery.settling import REFUND_ALL, WORKER, Owner, Phone, World
+from tumira.core import metrics
 from tumira.delivery import recorder as recorders
 from tumira.delivery.observer import Observer
-from tumira.delivery.recorder import BEHIND_S, GROUP_MAX, Recorder
+from tumira.delivery.receipt_rules import Receipt
+from tumira.delivery.recorder import BEHIND_S, GROUP_MAX, Item, Recorder
 from tumira.delivery.smpp.session import SmppSession
+from tumira.postgres.pinned_connection import PinnedConnection
 
 DRAIN_S: Final = 20.0
 
@@ -33,6 +36,15 @@ class Counting(Owner):
 
     def recorded(self, count: int) -> None:
         self.counts.append(count)
+
+
+async def receive(recorder: Recorder, told: Mapping[int, Receipt]) -> Phone:
+    phone = Phone(told)
+    for token, receipt in told.items():
+        recorder.receive(receipt, datetime.now(UTC), cast("SmppSession", phone), token)
+    await recorder.drain(DRAIN_S)
+    recorder.check()
+    return phone
 
 
 async def test_a_recorder_that_has_failed_is_found_out(
@@ -155,12 +167,8 @@ async def test_a_receipt_that_cannot_be_recorded_harms_no_other_and_is_not_ackno
     told = {1: world.receipt(first), 2: world.receipt(second, "UNDELIV")}
     # A text that the table does not take.
     told[1] = structs.replace(told[1], text="a\0b")
-    phone = Phone(told)
     await world.settle(world.taken(first), world.taken(second))
-    for token, receipt in told.items():
-        recorder.receive(receipt, datetime.now(UTC), cast("SmppSession", phone), token)
-    await recorder.drain(DRAIN_S)
-    recorder.check()
+    phone = await receive(recorder, told)
     # The carrier sends it again.
     assert phone.unacknowledged.keys() == {1}
     assert (await world.status(first.id), await world.status(second.id)) == ("sent", "undelivered")
@@ -178,3 +186,57 @@ async def test_a_recorder_is_behind_while_its_last_group_cannot_be_written(
         seen = [recorder.is_behind]
     await recorder.drain(DRAIN_S)
     assert [*seen, recorder.is_behind] == [True, False]
+
+
+async def test_a_receipt_that_cannot_be_kept_harms_no_other_that_matches_nothing(
+    world: World, recorder: Recorder
+) -> None:
+    known = Receipt("1", "263771200001", "DELIVRD", None, "stat:DELIVRD")
+    phone = await receive(recorder, {1: structs.replace(known, state="a\0b"), 2: known})
+    assert phone.unacknowledged.keys() == {1}
+    assert len(await world.rows("SELECT FROM unmatched_receipts")) == 1
+
+
+async def test_a_receipt_is_matched_by_another_reading_of_an_id_from_before_a_restart(
+    world: World, recorder: Recorder
+) -> None:
+    claimed = await world.claim_one()
+    outcome = world.taken(claimed)
+    outcome.part.carrier_ref = outcome.part.carrier_key = "1f"
+    await world.settle(outcome)
+    await receive(recorder, {1: structs.replace(world.receipt(claimed), carrier_ref="31")})
+    assert await world.status(claimed.id) == "delivered"
+
+
+async def test_receipts_are_counted_by_whether_they_match(world: World, recorder: Recorder) -> None:
+    def counted() -> list[float]:
+        carrier = str(world.carrier_id)
+        return [metrics.RECEIPTS.labels(carrier, one)._value.get() for one in ("matched", "unmatched")]
+
+    claimed = await world.claim_one()
+    await world.settle(world.taken(claimed))
+    matched = world.receipt(claimed)
+    before = counted()
+    await receive(recorder, {1: matched})
+    await receive(recorder, {2: structs.replace(matched, carrier_ref="other")})
+    assert [now - then for now, then in zip(counted(), before, strict=True)] == [1, 1]
+
+
+async def test_a_group_that_waited_for_the_one_before_is_written_at_its_first_try(
+    world: World, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorders, "GROUP_MAX", 1)
+    real = Recorder._record_again
+    again: list[Item] = []
+
+    async def record_again(self: Recorder, items: Sequence[Item], line: PinnedConnection) -> None:
+        again.extend(items)
+        await real(self, items, line)
+
+    monkeypatch.setattr(Recorder, "_record_again", record_again)
+    await world.send(3)
+    for one in await world.claim(3):
+        recorder.put(world.taken(one), one.recipient, Owner())
+    await recorder.drain(DRAIN_S)
+    assert again == []
+    assert await world.engine.statuses() == {"sent": 3}

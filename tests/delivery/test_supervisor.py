@@ -4,16 +4,19 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from math import inf
 
 from msgspec import structs
 
 from tests.support.delivery.settling import WORKER, Owner, World
+from tests.support.sending.batchers import until
 from tumira.carriers import store as carriers
 from tumira.carriers.store import Carrier
 from tumira.delivery import supervisor as supervisors
 from tumira.delivery.sender import Sender
 from tumira.delivery.store import binds
 from tumira.delivery.store.binds import BindHealth, BindState
+from tumira.delivery.submission import SubmissionWriter
 from tumira.delivery.supervisor import LEASE_S, Supervisor
 
 
@@ -263,3 +266,20 @@ async def test_claims_that_never_came_go_into_the_queue_and_those_that_came_are_
         supervisor._lost_looked_at -= supervisors.LOST_CLAIM_S
         await supervisor._find_lost_claims()
         assert supervisor._offers.came == set()
+
+
+async def test_a_worker_closes_what_its_senders_left_open(world: World) -> None:
+    claimed = await world.claim_one()
+    supervisor = Supervisor(world.engine.database, WORKER)
+    await supervisor._beat()
+    (held,) = supervisor._held.values()
+    submission = SubmissionWriter("Tumira", "gsm7").prepare(claimed, None)
+    submission.touched_at = -inf
+    held.sender.claimed[claimed.id] = submission
+    running = asyncio.create_task(supervisor.run())
+    try:
+        await until(lambda: not held.sender.claimed)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert await world.status(claimed.id) == "queued"
