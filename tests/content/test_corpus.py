@@ -10,7 +10,7 @@ import pytest
 from scripts.messages import CORPUS, HELD_OUT, READING, SHARED, Row, read_corpus, read_shared
 from tests.support.content.texts import LANGUAGES, corpus
 
-# Written by other hands than the rest, and not learnt from yet.
+# Written apart from the rest, and not learnt from yet.
 SUBTLE = CORPUS / "subtle"
 KINDS = range(1, 31)
 SECTORS = {

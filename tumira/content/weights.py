@@ -15,7 +15,7 @@ FILE: Final = "weights.bin"
 # Weights are kept in steps of this size, one signed byte each.
 STEP: Final = 0.2
 STEPS_MAX: Final = 127
-# So many letters that two features share fit into one octet.
+# One octet counts this many shared letters, and no more.
 LETTERS_MAX: Final = 255
 
 
@@ -114,7 +114,7 @@ def write_weights(weights: Weights) -> bytes:
 
 
 def _count_shared(before: str, feature: str) -> int:
-    """Return with how many letters of another feature one begins."""
+    """Return how many first letters two features have in common."""
     count = 0
     for one, other in zip(before[:LETTERS_MAX], feature, strict=False):
         if one != other:
