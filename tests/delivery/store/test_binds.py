@@ -277,3 +277,93 @@ async def test_only_the_sessions_of_a_dead_worker_in_this_database_are_ended(
     finally:
         for session in (dead, alive, elsewhere):
             await session.close(timeout=5)
+
+
+async def test_a_worker_that_was_taken_for_dead_does_not_end_the_session_on_which_it_asks(
+    database_url: str,
+) -> None:
+    database = Database(database_url, connections_max=1)
+    database.name_sessions("late")
+    try:
+        async with database.connection() as line:
+            await binds.heartbeat(line, "late", LEASE_S)
+            await line.execute("UPDATE workers SET seen_at = 'epoch'")
+            assert await binds.end_sessions_of_dead_workers(line, LEASE_S) == 0
+            assert await line.fetchval("SELECT 1") == 1
+    finally:
+        await database.close()
+
+
+async def test_a_report_and_a_release_are_of_one_bind_of_one_carrier(
+    connection: Connection, carrier_id: int
+) -> None:
+    await carriers.upsert(connection, "other", SETTINGS, None, 100)
+    other_id = (await existing(connection, "other")).id
+    for carrier in (carrier_id, other_id):
+        await binds.lease(connection, carrier, "one", [1, 2], LEASE_S)
+    assert await binds.report(connection, [told(carrier_id, 1)], LEASE_S) == {(carrier_id, 1)}
+    states = {(bind.carrier_id, bind.number): bind.state for bind in await binds.list_binds(connection)}
+    assert states == {
+        (carrier_id, 1): "bound",
+        (carrier_id, 2): "connecting",
+        (other_id, 1): "connecting",
+        (other_id, 2): "connecting",
+    }
+    await binds.release(connection, "one", [(carrier_id, 1)])
+    left = [(bind.carrier_id, bind.number) for bind in await binds.list_binds(connection)]
+    assert left == [(carrier_id, 2), (other_id, 1), (other_id, 2)]
+
+
+async def test_binds_are_listed_by_carrier_and_number(connection: Connection, carrier_id: int) -> None:
+    await carriers.upsert(connection, "other", SETTINGS, None, 100)
+    other_id = (await existing(connection, "other")).id
+    for carrier, number in ((other_id, 1), (carrier_id, 2), (other_id, 2), (carrier_id, 1)):
+        await binds.lease(connection, carrier, "one", [number], LEASE_S)
+    listed = [(bind.carrier_id, bind.number) for bind in await binds.list_binds(connection)]
+    assert listed == [(carrier_id, 1), (carrier_id, 2), (other_id, 1), (other_id, 2)]
+
+
+async def test_who_gives_back_binds_waits_for_nobody_who_writes_those_of_others(
+    connection: Connection, rival: Connection, carrier_id: int
+) -> None:
+    await binds.lease(connection, carrier_id, "one", [1], LEASE_S)
+    await binds.lease(connection, carrier_id, "two", [2], LEASE_S)
+    await binds.lease(connection, carrier_id, "dead", [3], LEASE_S)
+    async with rival.transaction(), connection.transaction():
+        await rival.execute("SELECT FROM binds WHERE number = 1 FOR UPDATE")
+        await connection.execute("SET LOCAL lock_timeout = '2s'")
+        await binds.release(connection, "two", [(carrier_id, 1), (carrier_id, 2)])
+        await binds.delete_workers(connection, ["dead"])
+    assert [bind.worker for bind in await binds.list_binds(connection)] == ["one"]
+
+
+async def test_a_country_has_a_carrier_while_one_that_covers_it_is_bound(
+    connection: Connection, carrier_id: int
+) -> None:
+    async def without() -> set[str]:
+        return await binds.countries_without_carrier(connection)
+
+    async def bound(carrier: int, state: BindState = BindState.BOUND) -> None:
+        await binds.report(connection, [told(carrier, 1, state)], LEASE_S)
+
+    everywhere = {"ZA", "ZW"}
+    await binds.lease(connection, carrier_id, "one", [1], LEASE_S)
+    for state in set(BindState) - {BindState.BOUND}:
+        await bound(carrier_id, state)
+        assert await without() == everywhere
+    await bound(carrier_id)
+    assert await without() == set()
+    await carriers.upsert(connection, "main", SETTINGS, ["ZW"], 100)
+    assert await without() == {"ZA"}
+    await carriers.remove(connection, "main")
+    assert await without() == everywhere
+    # The simulator counts where no other carrier is in use, and one that was removed is not.
+    await carriers.upsert(connection, "trial", SETTINGS, None, 1000, simulator=True)
+    trial_id = (await existing(connection, "trial")).id
+    await binds.lease(connection, trial_id, "one", [1], LEASE_S)
+    await bound(trial_id)
+    assert await without() == set()
+    await carriers.upsert(connection, "main", SETTINGS, ["ZW"], 100)
+    assert await without() == set()
+    await bound(carrier_id, BindState.DOWN)
+    assert await without() == {"ZW"}

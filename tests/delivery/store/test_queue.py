@@ -1,7 +1,8 @@
 """A claim takes the next messages, once, and no more than requested."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from tumira.delivery.lanes import BOTTOM, BULK, SMALL, Room
 from tumira.delivery.store import queue
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.delivery.store.waiting import AVOID_S
+from tumira.postgres.connection import Connection
 from tumira.replies import opt_outs
 from tumira.sender_names import manage as sender_names
 from tumira.sender_names.manage import NameRequest
@@ -23,6 +25,8 @@ from tumira.sender_names.places import Place
 from tumira.sender_names.store import SenderName
 
 LONG: Final = "Your statement is ready. " * 8
+# Rows are then found in the order in which they lie in the table.
+BY_PLACE: Final = {"enable_indexscan": "off", "enable_seqscan": "off"}
 
 
 def up_to(total: int) -> Room:
@@ -337,3 +341,151 @@ async def test_what_lane_0_takes_is_not_there_for_lane_1(world: World) -> None:
     assert await lanes(Room(99, 99, 99), places(99, 0, 12)) == (8, 4)
     assert await lanes(Room(99, 99, 99), places(99, 6, 9)) == (8, 6)
     assert await lanes(Room(99, 99, 99), places(2, 0, 9)) == (2, 7)
+
+
+async def test_a_claim_leaves_alone_what_lies_between_the_messages_that_it_takes(world: World) -> None:
+    zimbabwe, africa = numbers(3), [f"+2782123000{place}" for place in range(2)]
+    for to in (zimbabwe[0], africa[0], zimbabwe[1], africa[1], zimbabwe[2]):
+        await world.send(to=[to])
+    assert len(await claim(world, 9, places(9)) or ()) == 3
+    rows = await world.rows(
+        "SELECT m.country, m.status AS message, b.status AS batch FROM messages m"
+        " JOIN batches b ON b.id = m.batch_id"
+    )
+    found = {(row["country"], row["message"], row["batch"]) for row in rows}
+    assert found == {("ZW", "sending", "processing"), ("ZA", "queued", "queued")}
+
+
+async def test_a_claim_begins_every_one_of_many_batches(world: World) -> None:
+    for _ in range(16):
+        await world.send()
+    assert len(await claim(world, 16, places(16)) or ()) == 16
+    rows = await world.rows("SELECT DISTINCT status FROM batches")
+    assert [row["status"] for row in rows] == ["processing"]
+
+
+async def settle_what_is_being_claimed(world: World) -> None:
+    """Expire all that waits, while somebody who claims it holds its rows of the queue and then loses them."""
+    async with world.engine.database.transaction() as claiming:
+        await claiming.execute("SELECT FROM queue FOR UPDATE")
+        assert await world.expire_waiting(timedelta(hours=25)) > 0
+
+
+async def test_what_was_settled_while_it_was_claimed_is_let_go(world: World) -> None:
+    await world.send(2)
+    await settle_what_is_being_claimed(world)
+    await world.send()
+    (claimed,) = await claim(world, 9, places(9)) or ()
+    assert await world.engine.statuses() == {"expired": 2, "sending": 1}
+    assert [row["message_id"] for row in await world.rows("SELECT message_id FROM in_flight")] == [claimed.id]
+    # A claim that found nothing else has emptied the queue all the same, and has to be committed.
+    await world.send()
+    await settle_what_is_being_claimed(world)
+    assert await claim(world, 9, places(9)) == []
+    assert await claim(world, 9, places(9)) is None
+    assert await world.engine.statuses() == {"expired": 3, "sending": 1}
+    assert len(await world.rows("SELECT FROM in_flight")) == 1
+
+
+async def test_a_claim_of_several_queues_comes_in_the_order_of_turns(world: World) -> None:
+    for place in range(3):
+        await world.send(to=[numbers(3)[place]])
+        await world.send(to=[f"+2782123000{place}"])
+    claimed = await claim(world, 9, places(9), places(9, name="ZA")) or ()
+    turns = [one.turn for one in claimed]
+    assert turns == sorted(turns)
+    # Neither queue came as a whole before the other.
+    by_queue = {name: [one.turn for one in claimed if one.queue == name] for name in ("ZW", "ZA")}
+    assert max(by_queue["ZW"]) > min(by_queue["ZA"])
+    assert max(by_queue["ZA"]) > min(by_queue["ZW"])
+
+
+async def test_what_lane_0_takes_of_one_queue_is_left_to_lane_1_of_another(world: World) -> None:
+    await world.send(40)
+    await world.send(to=[f"+2782123000{place}" for place in range(8)])
+    wanted = [places(99, 0, 12), places(99, 0, 12, name="ZA")]
+    async with world.engine.database.transaction() as connection:
+        claimed = await queue.claim(
+            connection, wanted, Room(99, 0, 99), worker="one", bind="one/1", carrier_id=world.carrier_id
+        )
+    found = [(one.queue, one.lane) for one in claimed or ()]
+    assert found.count(("ZA", SMALL)) == 8
+    assert found.count(("ZW", BULK)) == len(found) - 8 == 12
+
+
+async def give_back(world: World, count: int, *, avoid: int | None = None) -> Sequence[ClaimedMessage]:
+    """Claim messages and give them back the last one first, so that they lie in the queue in that order."""
+    for _ in range(count):
+        await world.send()
+    claimed = [structs.replace(one, avoid=avoid) for one in await world.claim(count)]
+    for one in reversed(claimed):
+        await world.settle(world.returned(one))
+    return claimed
+
+
+@asynccontextmanager
+async def reading_by_place(world: World) -> AsyncIterator[Connection]:
+    line = await world.engine.database.connect(BY_PLACE)
+    try:
+        async with line.transaction():
+            yield line
+    finally:
+        await line.close()
+
+
+async def test_what_is_given_back_waits_in_its_old_turn(world: World) -> None:
+    claimed = await give_back(world, 3)
+    async with reading_by_place(world) as line:
+        found = await queue.claim(
+            line, [places(2)], up_to(2), worker="one", bind="one/1", carrier_id=world.carrier_id
+        )
+    assert [one.id for one in found or ()] == [one.id for one in claimed[:2]]
+
+
+async def test_what_avoids_a_carrier_is_claimed_in_turn_and_up_to_a_total(world: World) -> None:
+    claimed = await give_back(world, 3, avoid=world.carrier_id)
+    await world.send()
+    async with reading_by_place(world) as line:
+        # What avoids nobody is not among it.
+        assert await queue.list_avoided(line) == {("ZW", world.carrier_id)}
+        found = await queue.claim_avoiding(
+            line, ["ZW"], 2, worker="one", bind="two/1", carrier_id=world.carrier_id + 1
+        )
+    assert [one.id for one in found or ()] == [one.id for one in claimed[:2]]
+
+
+async def test_two_workers_that_relieve_a_carrier_at_once_never_get_the_same_message(world: World) -> None:
+    first, second = await give_back(world, 2, avoid=world.carrier_id)
+    options: dict[str, Any] = {"bind": "two/1", "carrier_id": world.carrier_id + 1}
+    async with world.engine.database.transaction() as holder:
+        held = await queue.claim_avoiding(holder, ["ZW"], 1, worker="one", **options)
+        async with world.engine.database.transaction() as connection:
+            # The other one waits for nobody.
+            await connection.execute("SET LOCAL lock_timeout = '2s'")
+            others = await queue.claim_avoiding(connection, ["ZW"], 9, worker="other", **options)
+    assert [one.id for one in held or ()] == [first.id]
+    assert [one.id for one in others or ()] == [second.id]
+
+
+async def test_a_refusal_of_a_network_is_for_one_name_in_one_country(world: World) -> None:
+    """The network of numbers that no network is known for is called `other` in both countries."""
+    zimbabwe, africa = "+263741200001", "+27851230001"
+    database, actor = world.engine.database, Actor("operator:Rudo")
+    farm = await named(world, world.caller.id, "Moyo Farm", Place("ZW"), Place("ZA"))
+    stores = await named(world, world.caller.id, "Moyo Stores")
+    for name, country in ((farm, "ZA"), (stores, "ZW")):
+        await sender_names.refuse(database, name.id, Place(country, "other"), note="Codes only", actor=actor)
+    assert await names_of(world, zimbabwe, africa) == ["Moyo Farm", None]
+
+
+async def test_the_reference_of_any_segment_that_was_taken_is_kept_for_the_others(world: World) -> None:
+    claimed = await world.claim_one(LONG + LONG)
+    assert claimed.segments == 3
+    plain, joined = (world.taken(claimed, number, complete=False) for number in (1, 2))
+    await world.settle(plain)
+    async with world.engine.database.connection() as connection:
+        past = (await queue.read_past_attempts(connection, [claimed.id]))[claimed.id]
+        assert (past.taken, past.reference) == (frozenset({1}), None)
+        await world.settle(structs.replace(joined, part=structs.replace(joined.part, reference=77)))
+        past = (await queue.read_past_attempts(connection, [claimed.id]))[claimed.id]
+    assert (past.taken, past.reference) == (frozenset({1, 2}), 77)

@@ -32,6 +32,7 @@ from tumira.delivery.store import queue, receipts
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.delivery.store.settlement import NewPart
 from tumira.delivery.store.waiting import QueueEntry
+from tumira.postgres.connection import Connection
 
 WORKER: Final = "one"
 BLOCKED: Final = (
@@ -110,6 +111,23 @@ class World:
 
     async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         return await self.engine.rows(statement, *arguments)
+
+    @asynccontextmanager
+    async def impatient(self) -> AsyncIterator[Connection]:
+        """Give a transaction that fails rather than wait for the lock of another."""
+        async with self.engine.database.transaction() as connection:
+            await connection.execute("SET LOCAL lock_timeout = '2s'")
+            yield connection
+
+    @asynccontextmanager
+    async def undone(self) -> AsyncIterator[Connection]:
+        """Give a transaction as impatient, which is rolled back."""
+        async with self.engine.database.connection() as connection:
+            await connection.execute("BEGIN; SET LOCAL lock_timeout = '2s'")
+            try:
+                yield connection
+            finally:
+                await connection.execute("ROLLBACK")
 
     async def status(self, message_id: UUID) -> str:
         rows = await self.rows("SELECT status FROM messages WHERE id = $1", message_id)
