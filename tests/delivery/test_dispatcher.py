@@ -1,26 +1,52 @@
 """A claim is submitted once it is known to be committed, and once only."""
 
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
+from uuid import UUID
 
 import pytest
 from msgspec import structs
 
-from tests.support.delivery.paper_link import open_dispatcher, open_line
+from tests.support.delivery.engine import numbers
+from tests.support.delivery.paper_link import Line, open_dispatcher, open_line
 from tests.support.delivery.settling import BLOCKED, WORKER, World
-from tests.support.sending.batchers import until
+from tests.support.sending.batchers import PATIENCE_S, until
 from tests.support.sending.peers import Notes, meeting
 from tumira.carriers.routes.rules import CarrierRoute
+from tumira.carriers.store import HttpAccess
 from tumira.delivery import dispatcher
+from tumira.delivery.clocks import Clocks
 from tumira.delivery.direct_offers import DirectOffers
-from tumira.delivery.lanes import Room
+from tumira.delivery.dispatcher import Dispatcher
+from tumira.delivery.lanes import BOTTOM, FLOOR_AGE_S, SMALL, Room
+from tumira.delivery.link import NO_REFERENCES, References
 from tumira.delivery.store import queue
-from tumira.delivery.store.queue import ClaimRequest
+from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest, PastAttempts
+from tumira.postgres.connection import Connection
 from tumira.postgres.pinned_connection import PinnedConnection
-from tumira.sending.direct.wire import Offer, ToWeb
+from tumira.replies import opt_outs
+from tumira.replies.opt_outs import OptOutSource
+from tumira.sending.direct.wire import Finished, Offer, Peer, ToWeb, ToWorker, Withdrawal
 
 WAIT_S: Final = 20.0
+NEVER_S: Final = 1000.0
+HTTP: Final = HttpAccess("example", None, "http://127.0.0.1", {}, {}, "token")
+IDLE_TRANSACTIONS: Final = (
+    "SELECT FROM pg_stat_activity WHERE state = 'idle in transaction' AND datname = current_database()"
+)
+# Locks of transactions that nobody uses at the moment.
+LEFT_LOCKS: Final = """
+SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)
+ WHERE relation = $1::text::regclass AND state = 'idle in transaction'
+"""
+SESSIONS: Final = """
+SELECT pid FROM pg_stat_activity
+ WHERE backend_type = 'client backend' AND datname = current_database()
+"""
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -101,7 +127,7 @@ async def test_what_another_carrier_left_in_doubt_is_claimed_before_its_own_queu
         line.routes._relieving = {world.carrier_id: ("ZW",)}
         # Its own wait until the next claim: the room was for these.
         await world.send(1, to=["+263771200002"])
-        assert await claiming._claim_within(Room(5, 0, 5))
+        assert await claiming._claim_within(Room(5, 0, 0))
         assert line.link.submits == [(doubted.id, 1)]
         assert not await claiming._claim_relieved(5)
         # Nor while it is not well.
@@ -171,6 +197,241 @@ async def test_the_room_is_shared_by_what_each_queue_had_and_each_comes_first_in
         assert avoided == {"ZW": carrier.id, "ZA": None}
         line.routes.renew([], set(), [])
         assert claiming._wanted(Room(1, 0, 1)) == []
+        # A carrier in reserve serves none, and tries what it covers while it is not well.
+        better = replace(carrier, id=carrier.id + 1, priority=carrier.priority - 1)
+        line.routes.renew([better, carrier], {better.id, carrier.id}, ["ZW"])
+        assert claiming._wanted(Room(1, 0, 1)) == []
+        line.link.is_up = False
+        assert [one.queue for one in claiming._wanted(Room(1, 0, 1))] == ["ZW"]
+
+
+async def test_a_claim_looks_from_the_floor_of_each_lane_that_has_room(world: World) -> None:
+    async with open_line(world) as line, open_dispatcher(world, line) as claiming:
+        claiming._closing = True
+        line.renew()
+        floors = [
+            [(one.small_floor, one.bulk_floor) for one in claiming._wanted(room)]
+            for room in (Room(1, 0, 0), Room(0, 1, 1))
+        ]
+        # At first each is looked at as a whole.
+        assert floors == [[(BOTTOM, 0)] * 2, [(0, BOTTOM)] * 2]
+
+
+async def test_messages_of_many_segments_take_more_of_the_room(world: World) -> None:
+    claimed = await world.claim_one()
+    async with open_line(world) as line, open_dispatcher(world, line) as claiming:
+        claiming._closing = True
+        room = Room(66, 33, 66)
+        assert claiming._messages(room) == room
+        claiming._submit([structs.replace(claimed, segments=3, body="Your order is here. " * 18)], {}, {})
+        # The average grows by a sixty-fourth of what a message has more.
+        assert claiming._messages(room) == Room(64, 32, 64)
+
+
+async def test_what_a_claim_leaves_is_claimed_at_once_while_there_is_room(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "LOOK_S", NEVER_S)
+    await world.send(10)
+    async with open_line(world) as line:
+        line.renew()
+        async with open_dispatcher(world, line) as claiming:
+            # Nearly all came from the other queue lately, so the first claim is for one message of this.
+            claiming._found = {"ZA": 999}
+            await until(lambda: len(line.link.submits) == 10)
+
+
+async def test_what_waits_is_claimed_as_soon_as_there_is_room_for_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "LOOK_S", NEVER_S)
+    await world.rows("UPDATE carriers SET window_size = 4")
+    await world.send(10)
+    async with open_line(world) as line:
+        line.renew()
+        async with open_dispatcher(world, line) as claiming:
+            await until(lambda: len(line.sender.claimed) == 8)
+            # Half of what may be held ahead is worth a claim, and less is not worth a look.
+            looks = []
+            for place in line.link.submits[:2]:
+                line.link.answer(place)
+                claiming.room()
+                looks.append(claiming._woken.is_set())
+            assert looks == [False, True]
+            await until(lambda: len(line.sender.claimed) == 8)
+
+            def is_empty() -> bool:
+                """Answer everything, and tell whether nothing more waits."""
+                for place in list(line.link.open):
+                    line.link.answer(place)
+                claiming.room()
+                return not line.sender.claimed and not any(claiming._more)
+
+            await until(is_empty)
+            # What is accepted while nothing can be submitted is claimed when something can.
+            line.link.is_usable = False
+            await world.send(1, to=["+263771200099"])
+            claiming.wake()
+            await until(lambda: not claiming._woken.is_set())
+            line.link.is_usable = True
+            claiming.room()
+            await until(lambda: len(line.link.submits) == 11)
+
+
+async def test_a_look_that_was_not_waited_for_is_not_made(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "LOOK_S", 0.2)
+    wakes: list[float] = []
+    async with open_line(world) as line, open_dispatcher(world, line) as claiming:
+        wake = claiming.wake
+
+        def noting() -> None:
+            wakes.append(asyncio.get_running_loop().time())
+            wake()
+
+        claiming.wake = noting  # type: ignore[method-assign]
+        line.renew()
+        await until(lambda: claiming._rounds and not claiming._is_looking)
+        monkeypatch.setattr(dispatcher, "LOOK_S", NEVER_S)
+        rounds = claiming._rounds
+        wake()
+        await until(lambda: claiming._rounds > rounds and not claiming._is_looking)
+        wakes.clear()
+        # The loop calls what is due earlier before it goes on here.
+        await asyncio.sleep(0.21)
+        assert wakes == []
+
+
+async def test_a_claim_that_the_database_refused_is_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "PAUSE_S", 0.01)
+    await world.send()
+    await world.rows("ALTER TABLE in_flight ADD CONSTRAINT refusing CHECK (false) NOT VALID")
+    async with open_line(world) as line:
+        line.renew()
+        async with open_dispatcher(world, line) as claiming:
+            await until(lambda: claiming._rounds > 1)
+            await world.rows("ALTER TABLE in_flight DROP CONSTRAINT refusing")
+            await until(lambda: line.link.submits)
+    assert await world.engine.statuses() == {"sending": 1}
+
+
+async def test_a_lost_claim_that_is_gone_once_what_was_read_is_safe_is_not_submitted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first read may see what the standby does not have, and a fail-over takes it away."""
+    await world.send(2)
+    first, second = await world.claim(2)
+    real = PinnedConnection.end_sure
+
+    async def fail_over(self: PinnedConnection) -> None:
+        await real(self)
+        await world.rows("UPDATE in_flight SET worker = 'another' WHERE message_id = $1", second.id)
+
+    monkeypatch.setattr(PinnedConnection, "end_sure", fail_over)
+    async with open_line(world) as line, open_dispatcher(world, line) as claiming:
+        claiming._closing = True
+        line.renew()
+        await claiming._make_sure([first, second], {}, {})
+        assert line.link.submits == [(first.id, 1)]
+        assert await world.rows(LEFT_LOCKS, "in_flight") == []
+
+
+async def test_a_claim_that_found_nothing_holds_no_lock(world: World) -> None:
+    async with open_line(world) as line, open_dispatcher(world, line) as claiming:
+        claiming._closing = True
+        line.renew()
+        assert await claiming._claim([ClaimRequest("ZW", 3, 0, 3, 0, 0)], Room(3, 0, 3)) == 0
+        assert await world.rows(LEFT_LOCKS, "queue") == []
+
+
+async def test_no_transaction_is_kept_open_while_another_carrier_serves_the_queues(world: World) -> None:
+    async with open_line(world) as line, open_dispatcher(world, line) as claiming:
+        claiming._closing = True
+        line.renew()
+        assert not await claiming._claim_within(Room(1, 0, 1))
+        # The next claim is begun ahead.
+        assert len(await world.rows(IDLE_TRANSACTIONS)) == 1
+        line.routes.renew([], set(), [])
+        assert not await claiming._claim_within(Room(1, 0, 1))
+        assert await world.rows(IDLE_TRANSACTIONS) == []
+
+
+async def test_a_link_stores_what_it_has_to_know_with_the_claim(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.send(2)
+    fresh, retried = sorted(await world.claim(2), key=lambda one: one.id)
+    await world.settle(world.returned(fresh), world.put_off(retried))
+    await world.resume_due()
+    told: list[tuple[list[UUID], dict[UUID, int], int]] = []
+
+    async def register(
+        connection: Connection, claimed: Sequence[ClaimedMessage], past: Mapping[UUID, PastAttempts]
+    ) -> References:
+        retries = {id_: one.retries for id_, one in past.items()}
+        # Nobody else sees the claim yet.
+        inside = len(await connection.fetch("SELECT FROM in_flight"))
+        outside = len(await world.rows("SELECT FROM in_flight"))
+        told.append((sorted(one.id for one in claimed), retries, inside - outside))
+        return NO_REFERENCES
+
+    async with open_line(world) as line:
+        monkeypatch.setattr(line.link, "register", register)
+        line.renew()
+        async with open_dispatcher(world, line):
+            await until(lambda: len(line.link.submits) == 2)
+    assert told == [([fresh.id, retried.id], {retried.id: 1}, 2)]
+
+
+@pytest.mark.parametrize("covers_passcodes", [False, True])
+async def test_a_passcode_alone_goes_to_recipients_who_have_opted_out(
+    world: World, *, covers_passcodes: bool
+) -> None:
+    code, notice, *many = numbers(13)
+    await world.send(to=[code])
+    await world.send(to=[notice], body="Your parcel is here.")
+    # A text to as many is no code, whatever it says.
+    await world.send(to=many)
+    await world.rows("UPDATE opt_out_settings SET covers_passcodes = $1", covers_passcodes)
+    async with world.engine.database.connection() as connection:
+        await opt_outs.add(connection, world.caller.id, [code, notice, many[0]], OptOutSource.REPLY)
+    allowed = {*many[1:]} | (set() if covers_passcodes else {code})
+    async with open_line(world) as line:
+        line.renew()
+        async with open_dispatcher(world, line):
+            await until(lambda: len(line.link.submits) >= len(allowed))
+            rows = await world.rows("SELECT id, recipient FROM messages")
+            recipients = {row["id"]: row["recipient"] for row in rows}
+            assert {recipients[id_] for id_, _ in line.link.submits} == allowed
+
+            async def is_settled() -> bool:
+                settled = {"sending": len(allowed), "failed": 13 - len(allowed)}
+                return await world.engine.statuses() == settled
+
+            await world.engine.until(is_settled, "not all were refused", WAIT_S)
+
+
+async def test_the_clock_of_a_queue_follows_what_is_claimed_from_it_or_past_it(world: World) -> None:
+    await world.send(3)
+    one, low, high = await world.claim(3)
+    database, time = world.engine.database, asyncio.get_running_loop().time
+    async with open_line(world) as line, open_dispatcher(world, line) as claiming:
+        claiming._closing = True
+        clocks = claiming._clocks
+        claiming._take_direct([structs.replace(one, turn=900)])
+        await asyncio.wait_for(clocks.publish(database), PATIENCE_S)
+        began = time()
+        assert clocks.begin(began, "ZW", SMALL) == BOTTOM
+        claiming._take_direct([structs.replace(low, turn=300), structs.replace(high, turn=1200)])
+        # What waits near the lowest turn that was claimed lately is not passed over.
+        assert clocks.begin(began + FLOOR_AGE_S, "ZW", SMALL) == 300
+        await asyncio.wait_for(clocks.publish(database), PATIENCE_S)
+        assert [tuple(row) for row in await world.rows("SELECT country, lane, turn FROM clocks")] == [
+            ("ZW", SMALL, 1200)
+        ]
 
 
 async def test_a_claim_is_due_with_room_for_news_or_with_enough_for_what_waits(world: World) -> None:
@@ -215,6 +476,11 @@ async def test_more_may_wait_where_a_claim_took_all_that_it_might(world: World) 
         assert more(4, 0, 9, many) == (False, False)
         assert more(4, 1, 9, Room(3, 0, 99)) == (True, False)
         assert more(4, 1, 9, Room(99, 0, 3)) == (False, True)
+        # One place of either lane is left.
+        assert more(4, 1, 9, Room(4, 0, 4)) == (False, False)
+        assert claiming._found == {"ZW": 3}
+        claimed = [structs.replace(one, lane=1) for one in claimed]
+        assert more(1, 1, 9, Room(99, 0, 3)) == (False, True)
         assert claiming._found == {"ZW": 3}
 
 
@@ -233,6 +499,8 @@ async def test_what_a_claim_found_is_noted(world: World) -> None:
         assert (claiming._found, claiming._more[0]) == ({"ZW": 3}, True)
         assert await claiming._claim([ClaimRequest("ZW", 3, 0, 3, 0, 0)], Room(3, 0, 3)) == 0
         assert (claiming._found, claiming._more[0]) == ({"ZW": 0}, False)
+        await world.send(1, to=["+263771200009"])
+        assert await claiming._claim([ClaimRequest("ZW", 3, 0, 3, 0, 0)], Room(3, 0, 3)) == 1
 
 
 async def test_a_claim_that_hangs_is_given_up_when_its_bind_ends(
@@ -280,9 +548,179 @@ async def test_places_are_offered_once_its_queues_were_looked_into(world: World)
         assert len(line.link.submits) == 1
 
 
-async def test_a_dispatcher_ends_by_itself(world: World) -> None:
+class Machine:
+    """A web process beside a worker, and what it heard of the places of one bind."""
+
+    def __init__(self, world: World) -> None:
+        self.offers = DirectOffers(WORKER, world.engine.database.clock)
+        self.web = Notes[ToWeb]()
+        self.far: Peer[ToWorker]
+        self.near: Peer[ToWeb]
+
+    @property
+    def offered(self) -> list[Offer]:
+        return [frame for frame in self.web.said if isinstance(frame, Offer)]
+
+    @property
+    def limits(self) -> list[int]:
+        return [offer.limit for offer in self.offered]
+
+    async def hear_offer(self, claiming: Dispatcher) -> None:
+        """Return when places are offered, after the first look into the queue."""
+        await until(lambda: claiming._rounds and not claiming._is_looking)
+        claiming.room()
+        await self.hear_all()
+        assert self.limits[-1] > 0
+
+    async def hear_all(self) -> None:
+        """Return when the web process has heard all that was said until now."""
+        last = Withdrawal("last word")
+        self.far.send(last)
+        await until(lambda: last in self.web.said)
+        self.web.frames = [one for one in self.web.frames if one[1] != last]
+
+
+@asynccontextmanager
+async def open_machine(world: World, line: Line) -> AsyncIterator[tuple[Dispatcher, Machine]]:
+    machine = Machine(world)
+    claiming = Dispatcher(line.sender, WORKER, world.engine.database, Clocks(), line.routes, machine.offers)
+    try:
+        async with meeting(machine.web, machine.offers) as (machine.near, machine.far):
+            await until(lambda: machine.offers.peers)
+            yield claiming, machine
+    finally:
+        await claiming.close()
+
+
+async def test_places_are_offered_for_the_queues_that_a_bind_serves_while_it_is_well(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "LOOK_S", NEVER_S)
     async with open_line(world) as line:
         line.renew()
+        async with open_machine(world, line) as (claiming, machine):
+            # A whole window, and as many ahead.
+            places = 2 * line.sender.carrier.settings.window_size
+            await machine.hear_offer(claiming)
+            for is_up, limit in ((False, 0), (True, places)):
+                line.link.is_up = is_up
+                claiming.room()
+                await machine.hear_all()
+                assert machine.limits[-1] == limit
+            # Another carrier comes first from now on.
+            carrier = line.sender.carrier
+            first = replace(carrier, id=carrier.id + 1, priority=carrier.priority - 1)
+            line.routes.renew([first, carrier], {first.id, carrier.id}, ["ZW"])
+            claiming.room()
+            await machine.hear_all()
+            assert [sorted(offer.queues) for offer in machine.offered][-2:] == [["ZA", "ZW"], []]
+
+
+async def test_no_more_places_are_offered_while_the_queues_are_looked_into(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "LOOK_S", NEVER_S)
+    claim = queue.claim
+    is_looking, go_on = asyncio.Event(), asyncio.Event()
+    go_on.set()
+
+    async def claim_slowly(*given: Any, **more: Any) -> Any:
+        claimed = await claim(*given, **more)
+        is_looking.set()
+        await go_on.wait()
+        return claimed
+
+    monkeypatch.setattr(queue, "claim", claim_slowly)
+    async with open_line(world) as line:
+        line.renew()
+        async with open_machine(world, line) as (claiming, machine):
+            await machine.hear_offer(claiming)
+            line.link.is_up = False
+            claiming.room()
+            await machine.hear_all()
+            assert machine.limits[-1] == 0
+            line.link.is_up = True
+            is_looking.clear()
+            go_on.clear()
+            claiming.wake()
+            await is_looking.wait()
+            claiming.room()
+            await machine.hear_all()
+            assert machine.limits[-1] == 0
+            go_on.set()
+            await until(lambda: machine.limits[-1] > 0)
+
+
+async def test_no_places_are_offered_while_small_sends_wait_in_the_queue(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "LOOK_S", NEVER_S)
+    await world.rows("UPDATE carriers SET window_size = 4")
+    await world.send(10)
+    async with open_line(world) as line:
+        line.renew()
+        async with open_machine(world, line) as (claiming, machine):
+            await until(lambda: len(line.sender.claimed) == 8)
+            # The place that is free now is for one of those that wait.
+            line.link.answer(line.link.submits[0])
+            assert line.sender.room().small == 1
+            claiming.room()
+            await machine.hear_all()
+            assert not any(machine.limits)
+
+
+async def test_a_bind_that_ends_takes_its_offer_back_and_makes_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "LOOK_S", NEVER_S)
+    async with open_line(world) as line:
+        line.renew()
+        async with open_machine(world, line) as (claiming, machine):
+            await machine.hear_offer(claiming)
+            line.link.is_up = False
+            claiming.room()
+            closing = asyncio.create_task(claiming.close())
+            await until(lambda: isinstance(machine.web.said[-1], Withdrawal))
+            line.link.is_up = True
+            claiming.room()
+            await machine.hear_all()
+            token = machine.offered[-1].token
+            assert machine.web.said[-1] == Withdrawal(token)
+            assert not closing.done()
+            machine.near.send(Finished(token))
+            await asyncio.wait_for(closing, PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("http", "simulator", "is_offered"), [(None, False, True), (HTTP, False, False), (None, True, False)]
+)
+async def test_only_binds_over_smpp_to_real_carriers_offer_places(
+    world: World, *, http: HttpAccess | None, simulator: bool, is_offered: bool
+) -> None:
+    async with open_line(world) as line:
+        line.sender.carrier = replace(line.sender.carrier, http=http, simulator=simulator)
+        async with open_machine(world, line) as (claiming, machine):
+            claiming.room()
+            await machine.hear_all()
+            expected = {("one/1", world.carrier_id)} if is_offered else set()
+            assert {(offer.bind, offer.carrier_id) for offer in machine.offered} == expected
+
+
+async def test_a_dispatcher_ends_by_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It is not kept waiting by its own pauses.
+    monkeypatch.setattr(dispatcher, "LOOK_S", NEVER_S)
+    monkeypatch.setattr(dispatcher, "PAUSE_S", NEVER_S)
+    async with open_line(world) as line:
+        line.renew()
+        before = await world.rows(SESSIONS)
         async with open_dispatcher(world, line) as claiming:
-            await until(lambda: claiming._rounds)
+            await until(lambda: claiming._rounds and not claiming._is_looking)
+            during = await world.rows(SESSIONS)
         assert not claiming._task.cancelled()
+        own = set(during) - set(before)
+        assert own
+
+        async def is_disconnected() -> bool:
+            return not own & set(await world.rows(SESSIONS))
+
+        await world.engine.until(is_disconnected, "its connection is left", WAIT_S)
