@@ -10,10 +10,12 @@ from uuid import UUID
 import pytest
 
 from tests.support.delivery.engine import numbers
-from tests.support.delivery.settling import World
+from tests.support.delivery.settling import WORKER, World
 from tumira.carriers.routes.manage import add_route
 from tumira.core.backoff import RESENDS_MAX
+from tumira.core.ids import MessageId
 from tumira.delivery import follow_up
+from tumira.delivery.follow_up import DOUBT_WAIT_S, RetriedReceipts
 from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.store import binds
 from tumira.delivery.store import waiting as places
@@ -31,6 +33,7 @@ LAST_ID: Final = UUID(int=2**128 - 1)
 UNCONFIRMED: Final = ("unconfirmed", None, Decimal(0))
 CODE: Final = "Your code is 493817."
 NOTICE: Final = "Your order is ready."
+LONG: Final = "Your statement is ready. " * 8
 
 
 async def sent_again(world: World) -> ClaimedMessage:
@@ -330,9 +333,166 @@ async def test_a_doubt_whose_message_is_being_settled_is_left_for_later(world: W
     await world.send(2)
     held, free = await world.claim(2)
     await world.settle(world.doubtful(held), world.doubtful(free))
+    await world.rows("UPDATE retries SET due_at = clock_timestamp() - interval '1 second'")
     async with world.engine.database.transaction() as settling:
         await settling.execute("SELECT FROM messages WHERE id = $1 FOR UPDATE", held.id)
-        assert await world.resume_due() == 1
+        async with world.impatient() as connection:
+            assert await follow_up.resume_due(connection, world.settings, datetime.now(UTC), {"ZW"}) == 1
     assert (await world.status(held.id), await world.status(free.id)) == ("sending", "queued")
     assert await world.resume_due() == 1
     assert await world.status(held.id) == "queued"
+
+
+async def test_what_is_being_settled_is_not_waited_for_as_others_expire(world: World) -> None:
+    await world.send(2)
+    held, free = [row["id"] for row in await world.rows("SELECT id FROM messages ORDER BY id")]
+    async with world.engine.database.transaction() as settling:
+        await settling.execute("SELECT FROM messages WHERE id = $1 FOR UPDATE", held)
+        async with world.impatient() as connection:
+            found = await follow_up.list_expired(connection, datetime.now(UTC) + TOO_LONG)
+            assert found.keys() == {held, free}
+            assert await follow_up.expire(connection, found, {"ZW"}) == 1
+    assert (await world.status(held), await world.status(free)) == ("queued", "expired")
+    assert await world.expire_waiting(TOO_LONG) == 1
+
+
+async def test_a_doubt_that_the_carrier_can_be_asked_about_is_left_to_that_for_a_day(world: World) -> None:
+    await world.rows("UPDATE carriers SET in_doubt = 'look'")
+    claimed = await world.claim_one(NOTICE)
+    await world.settle(world.doubtful(claimed))
+    assert await world.resume_due(NOT_YET) == 0
+    assert await world.status(claimed.id) == "sending"
+    assert await world.resume_due(TOO_LONG) == 1
+    assert await world.ending(claimed.id) == UNCONFIRMED
+
+
+@pytest.mark.parametrize("known", ["nothing", "a segment was taken", "the carrier recognises it"])
+async def test_a_doubt_goes_to_another_carrier_unless_the_same_one_should_finish_it(
+    world: World, known: str
+) -> None:
+    await world.send(2, LONG)
+    claimed, busy = await world.claim(2)
+    if known == "a segment was taken":
+        await world.settle(world.taken(claimed, complete=False))
+    elif known == "the carrier recognises it":
+        await world.rows(
+            "INSERT INTO http_carriers (carrier_id, profile, url, options, secrets, safe_repeat, hook_token)"
+            " VALUES ($1, 'own', 'http://127.0.0.1', '{}', '{}', true, repeat('x', 22))",
+            world.carrier_id,
+        )
+    await world.settle(world.doubtful(claimed), world.put_off(busy))
+    assert await world.resume_due() == 2
+    avoids = {row["message_id"]: row["avoid"] for row in await world.rows("SELECT * FROM queue")}
+    assert avoids == {claimed.id: world.carrier_id if known == "nothing" else None, busy.id: None}
+
+
+@pytest.mark.parametrize("carrier", ["removed", "not known"])
+async def test_a_doubt_without_its_carrier_is_sent_again(world: World, carrier: str) -> None:
+    await world.send(2)
+    first, second = await world.claim(2)
+    await world.settle(world.doubtful(first), world.doubtful(second))
+    if carrier == "removed":
+        world.settings.clear()
+    else:
+        await world.rows("UPDATE retries SET carrier_id = NULL WHERE message_id = $1", first.id)
+    assert await world.resume_due() == 2
+    assert await world.engine.statuses() == {"queued": 2}
+    assert await world.incidents() == {"doubt": 2, "resend": 2}
+
+
+async def test_messages_without_a_carrier_fail_in_groups_over_all_queues(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow_up, "GROUP_MAX", 3)
+    await world.send(2)
+    await world.send(to=["+27821230001", "+27821230002"])
+    assert [await world.fail_unroutable() for _ in range(3)] == [3, 1, 0]
+    assert await world.engine.statuses() == {"failed": 4}
+
+
+async def test_a_message_moves_to_the_queue_that_its_network_has_got_since(world: World) -> None:
+    await world.send()
+    await add_route(
+        world.engine.database, country="ZW", network="econet", carrier="one", priority=10, cost=None
+    )
+    assert await world.fail_unroutable({"ZW-econet"}) == 1
+    assert [row["country"] for row in await world.rows("SELECT country FROM queue")] == ["ZW-econet"]
+    assert await world.engine.statuses() == {"queued": 1}
+
+
+async def test_a_receipt_is_waited_for_from_the_hand_over_and_not_from_the_acceptance(world: World) -> None:
+    claimed = await world.claim_one(NOTICE)
+    await world.settle(world.taken(claimed))
+    # It waited for a carrier at first.
+    await world.rows("UPDATE messages SET sent_at = sent_at + interval '20 hours'")
+    assert await world.give_up_receipts(lifecycle.RECEIPT_WAIT + timedelta(hours=19)) == 0
+    assert await world.status(claimed.id) == "sent"
+    assert await world.give_up_receipts(lifecycle.RECEIPT_WAIT + timedelta(hours=21)) == 1
+    assert await world.ending(claimed.id) == UNCONFIRMED
+    assert await world.events() == ["message.unconfirmed", "batch.completed"]
+
+
+async def test_a_receipt_is_kept_until_its_message_is_found_and_no_longer(world: World) -> None:
+    claimed = await world.claim_one()
+    await world.keep(world.receipt(claimed))
+    assert await world.try_unmatched() == 0
+    assert len(await world.rows("SELECT FROM unmatched_receipts")) == 1
+    await world.settle(world.taken(claimed))
+    assert await world.try_unmatched() == 1
+    assert await world.rows("SELECT FROM unmatched_receipts") == []
+    async with world.engine.database.transaction() as connection:
+        none = await follow_up.retry_unmatched_receipts(connection)
+    assert none == RetriedReceipts(0, is_more_due=False)
+
+
+async def test_claims_that_were_not_submitted_are_given_back_as_if_never_claimed(world: World) -> None:
+    await world.send(2)
+    given, kept = await world.claim(2)
+    # Only those of the worker itself, and none that are gone.
+    for ids, worker, count in (
+        ([MessageId(UUID(int=7))], WORKER, 0),
+        ([given.id], "another", 0),
+        ([given.id], WORKER, 1),
+    ):
+        async with world.engine.database.transaction() as connection:
+            assert await follow_up.give_back_claims(connection, ids, worker) == count
+    (row,) = await world.rows("SELECT message_id, lane, again, expires_at FROM queue")
+    assert tuple(row) == (given.id, given.lane, False, given.expires_at)
+    assert [row["message_id"] for row in await world.rows("SELECT * FROM in_flight")] == [kept.id]
+    assert await world.engine.statuses() == {"queued": 1, "sending": 1}
+
+
+async def test_dead_workers_beyond_a_full_group_are_found_dead_again_with_all_their_claims(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow_up, "GROUP_MAX", 2)
+    await world.send(4)
+    for worker, count in (("worker 1", 1), ("worker 2", 2), ("worker 3", 1)):
+        await world.claim(count, worker=worker)
+        async with world.engine.database.connection() as connection:
+            await binds.heartbeat(connection, worker, 10)
+    await world.rows("UPDATE workers SET seen_at = timestamptz 'epoch'")
+    for taken, left in ((2, ["worker 2", "worker 3"]), (2, ["worker 3"]), (0, [])):
+        async with world.engine.database.transaction() as connection:
+            assert await follow_up.take_over_from_dead(connection, world.settings, 10) == taken
+        assert [row["id"] for row in await world.rows("SELECT id FROM workers ORDER BY id")] == left
+    assert await world.rows("SELECT FROM in_flight") == []
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+async def test_what_a_dead_worker_left_waits_for_a_receipt_as_long_as_its_carrier_asks(
+    world: World, *, is_removed: bool
+) -> None:
+    asked_s = 10 * DOUBT_WAIT_S
+    world.settings[world.carrier_id] = replace(world.settings[world.carrier_id], doubt_wait_s=asked_s)
+    await world.claim_one()
+    async with world.engine.database.transaction() as connection:
+        await binds.heartbeat(connection, WORKER, 10)
+        await connection.execute("UPDATE workers SET seen_at = timestamptz 'epoch'")
+        settings = {} if is_removed else world.settings
+        (before,) = await connection.fetch("SELECT clock_timestamp() AS at")
+        assert await follow_up.take_over_from_dead(connection, settings, 10) == 1
+        (after,) = await connection.fetch("SELECT clock_timestamp() AS at")
+    (row,) = await world.rows("SELECT due_at FROM retries")
+    wait = timedelta(seconds=DOUBT_WAIT_S if is_removed else asked_s)
+    assert before["at"] + wait <= row["due_at"] <= after["at"] + wait

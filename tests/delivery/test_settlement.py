@@ -1,7 +1,9 @@
 """Every message ends once, whatever carriers, receipts and timeouts say about it, in any order."""
 
 import asyncio
-from datetime import timedelta
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final
 from uuid import UUID
@@ -11,19 +13,73 @@ import pytest
 from msgspec import structs
 
 from tests.support.delivery.engine import numbers
+from tests.support.delivery.margins import check_margins
 from tests.support.delivery.settling import BLOCKED, WORKER, World
+from tests.support.sending.owners import give_owner, texts_to_owner
+from tumira.carriers.routes import manage
 from tumira.core.ids import AccountId, MessageId
 from tumira.delivery.lanes import Room
-from tumira.delivery.outcomes import Ended, Outcome, Reported
+from tumira.delivery.outcomes import AlreadyTaken, Ended, Outcome, Reported
 from tumira.delivery.settle import ChangedMeanwhileError, settle
+from tumira.delivery.settle_rules import Ending
 from tumira.delivery.store import queue, settlement
-from tumira.delivery.store.queue import ClaimRequest
+from tumira.delivery.store.latency import NO_CARRIER
+from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 
 # Two segments, at twice the price.
 LONG: Final = "Your statement is ready. " * 8
+# So many of five segments each that their refund is large.
+FIVE_SEGMENTS: Final = "Your statement is ready. " * 30
+MANY: Final = 25
+AFRICAN: Final = "+27821230001"
 COST: Final = Decimal("0.04")
 NOTHING: Final = Decimal(0)
 THREE_DAYS: Final = timedelta(hours=73)
+# An UPDATE may find its rows in the order in which they lie in the table.
+BY_PLACE: Final = {"enable_indexscan": "off", "enable_seqscan": "off"}
+
+
+async def claim_african(world: World) -> ClaimedMessage:
+    await world.send(to=[AFRICAN])
+    async with world.engine.database.transaction() as connection:
+        claimed = await queue.claim(
+            connection,
+            [ClaimRequest("ZA", 1, 0, 1, 0, 0)],
+            Room(1, 0, 1),
+            worker=WORKER,
+            bind="one/1",
+            carrier_id=world.carrier_id,
+        )
+    assert claimed is not None
+    return claimed[0]
+
+
+async def counted(world: World) -> Mapping[tuple[int, str, str, str], int]:
+    rows = await world.rows("SELECT carrier_id, network, country, outcome, count FROM outcomes")
+    return {tuple(row)[:4]: row["count"] for row in rows}
+
+
+@asynccontextmanager
+async def stopped_at(
+    world: World, hold: str, *arguments: object, outcomes: Sequence[Outcome]
+) -> AsyncIterator[None]:
+    """Settle outcomes, as far as a row that somebody else holds; they are settled afterwards."""
+    mover = await world.engine.database.connect(BY_PLACE)
+
+    async def move() -> None:
+        async with mover.transaction():
+            await settle(mover, outcomes, worker=WORKER)
+
+    async def blocked() -> bool:
+        return bool(await world.rows(BLOCKED))
+
+    async with world.engine.database.transaction() as holder:
+        assert len(await holder.fetch(hold, *arguments)) == 1
+        moving = asyncio.create_task(move())
+        await world.engine.until(blocked, "it does not wait for the row")
+        yield
+    await moving
+    await mover.close()
 
 
 @pytest.mark.parametrize("waits", ["for its receipt", "to be sent again"])
@@ -317,3 +373,170 @@ async def test_what_is_said_of_a_message_that_is_gone_harms_no_other(world: Worl
     assert await world.settle(world.taken(gone), world.taken(claimed)) == 1
     assert await world.settle(world.reported(gone)) == 0
     assert await world.status(claimed.id) == "sent"
+
+
+async def test_an_account_that_wants_to_hear_of_it_is_told_that_its_message_was_sent(world: World) -> None:
+    claimed = await world.claim_one()
+    async with world.engine.database.transaction() as connection:
+        await settle(connection, [world.taken(claimed)], worker=WORKER, tell_sent={world.caller.id})
+    assert await world.events() == ["message.sent"]
+    assert await check_margins(world.engine) == COST
+
+
+async def test_a_receipt_that_ends_nothing_is_kept_when_it_comes_with_an_answer(world: World) -> None:
+    await world.send(2)
+    first, second = await world.claim(2)
+    await world.settle(world.taken(first))
+    await world.settle(world.taken(second), world.reported(first, "ENROUTE"))
+    rows = await world.rows("SELECT message_id, state FROM parts")
+    assert dict(map(tuple, rows)) == {first.id: "ENROUTE", second.id: None}
+    assert await world.engine.statuses() == {"sent": 2}
+    assert await check_margins(world.engine) == 2 * COST
+
+
+async def test_a_late_answer_is_paid_for_when_it_comes_with_another_answer(world: World) -> None:
+    await world.send(2)
+    late, second = await world.claim(2)
+    await world.settle(world.doubtful(late))
+    await world.settle(world.taken(second), world.taken(late, late=True))
+    assert await world.engine.statuses() == {"sent": 2}
+    assert await check_margins(world.engine) == 2 * COST
+
+
+async def test_a_late_answer_has_the_cost_that_came_with_it_else_that_of_its_route(world: World) -> None:
+    route, own = Decimal("0.011"), Decimal("0.02")
+    await manage.add_route(
+        world.engine.database, country="ZW", network=None, carrier="one", priority=1, cost=route
+    )
+    await world.send(2)
+    claimed = await world.claim(2)
+    await world.settle(*(world.doubtful(one) for one in claimed))
+    answers = [world.taken(one, late=True) for one in claimed]
+    answers[0].part.cost = (own, "USD", own)
+    await world.settle(*answers)
+    rows = await world.rows("SELECT message_id, cost, currency, cost_usd FROM parts")
+    assert {row["message_id"]: tuple(row)[1:] for row in rows} == {
+        claimed[0].id: (own, "USD", own),
+        claimed[1].id: (route, "USD", route),
+    }
+    assert await check_margins(world.engine) == 2 * COST - own - route
+
+
+async def test_a_message_that_a_carrier_had_whole_before_its_next_try_is_sent_and_charged(
+    world: World,
+) -> None:
+    claimed = await world.claim_one(LONG)
+    await world.settle(*(world.taken(claimed, number, complete=False) for number in (1, 2)))
+    taken_at = datetime.now(UTC)
+    assert await world.settle(AlreadyTaken(claimed.id, taken_at, world.carrier_id)) == 1
+    (row,) = await world.rows("SELECT status, sent_at FROM messages")
+    assert tuple(row) == ("sent", taken_at)
+    assert await world.rows("SELECT FROM in_flight") == []
+    assert await check_margins(world.engine) == 2 * COST
+
+
+async def test_an_answer_that_tells_of_the_whole_message_needs_none_for_its_other_segments(
+    world: World,
+) -> None:
+    """The answer for another segment may be one that could not be recorded."""
+    claimed = await world.claim_one(LONG)
+    await world.settle(world.taken(claimed, 2))
+    assert await world.status(claimed.id) == "sent"
+
+
+async def test_the_next_try_completes_what_a_late_answer_to_the_first_began(world: World) -> None:
+    first = await world.claim_one(LONG)
+    await world.settle(world.doubtful(first))
+    await world.resume_due()
+    (second,) = await world.claim()
+    await world.settle(world.taken(first, 2, complete=False, late=True))
+    assert await world.status(first.id) == "sending"
+    await world.settle(world.taken(second, 1, attempt=1, complete=False))
+    assert await world.status(first.id) == "sent"
+
+
+async def test_a_refusal_counts_after_another_segment_was_answered_and_reported(world: World) -> None:
+    claimed = await world.claim_one(LONG)
+    await world.settle(world.taken(claimed, 1, complete=False))
+    await world.settle(world.reported(claimed, "ENROUTE", 1))
+    await world.settle(world.refused(claimed))
+    assert await world.ending(claimed.id) == ("failed", "CARRIER_REJECTED", 2 * COST)
+
+
+async def test_ends_are_counted_by_carrier_network_country_and_reason(world: World) -> None:
+    await world.send(2)
+    refused, african = await world.claim(2), await claim_african(world)
+    await world.settle(
+        *(world.refused(one) for one in refused), world.taken(african), world.reported(african)
+    )
+    failed = {(NO_CARRIER, "Econet", "ZW", how): 2 for how in ("failed", "CARRIER_REJECTED")}
+    assert await counted(world) == {**failed, (world.carrier_id, "Vodacom", "ZA", "delivered"): 1}
+
+
+async def test_ends_that_the_caller_counts_are_given_to_it(world: World) -> None:
+    await world.send(2)
+    sent, refused = await world.claim(2)
+    endings: list[Ending] = []
+    async with world.engine.database.transaction() as connection:
+        told = (world.taken(sent), world.refused(refused))
+        await settle(connection, told, worker=WORKER, endings=endings)
+    (ending,) = endings
+    assert (ending.message_id, ending.status, ending.reason) == (refused.id, "failed", "CARRIER_REJECTED")
+    assert await counted(world) == {}
+
+
+async def test_the_network_that_a_receipt_names_is_kept_for_its_number(world: World) -> None:
+    claimed = await claim_african(world)
+    reported = world.reported(claimed)
+    named = structs.replace(reported, receipt=structs.replace(reported.receipt, network="65510"))
+    await world.settle(world.taken(claimed), named)
+    rows = await world.rows("SELECT number, network FROM number_networks")
+    assert [tuple(row) for row in rows] == [(int(AFRICAN), "mtn")]
+
+
+async def test_events_have_their_times_in_the_order_of_their_numbers(world: World) -> None:
+    await world.send(3)
+    first, second, other = sorted(await world.claim(3), key=lambda one: one.id)
+    refused = [world.refused(one) for one in (first, second)]
+    # Who changes the second one lets them have it late; they have the first one before.
+    change = "UPDATE messages SET sent_at = sent_at WHERE id = $1 RETURNING id"
+    async with stopped_at(world, change, second.id, outcomes=refused):
+        await world.settle(world.refused(other))
+    rows = await world.rows("SELECT message_id, at FROM events ORDER BY sequence")
+    assert rows[0]["message_id"] == other.id
+    times = [row["at"] for row in rows]
+    assert times == sorted(times)
+
+
+async def test_batches_that_are_settled_together_are_locked_by_id(world: World) -> None:
+    for _ in range(2):
+        await world.send()
+    claimed = await world.claim(2)
+    first, second = sorted(one.batch_id for one in claimed)
+    # It lies behind the other one now.
+    await world.rows(
+        "WITH gone AS (DELETE FROM batches WHERE id = $1 RETURNING *) INSERT INTO batches SELECT * FROM gone",
+        first,
+    )
+    row = "SELECT FROM batches WHERE id = $1"
+    refused = [world.refused(one) for one in claimed]
+    async with stopped_at(world, f"{row} FOR UPDATE", first, outcomes=refused):
+        assert len(await world.rows(f"{row} FOR UPDATE SKIP LOCKED", second)) == 1
+    assert await world.engine.statuses() == {"failed": 2}
+
+
+async def test_totals_of_the_margin_are_locked_after_the_notices_to_owners(world: World) -> None:
+    phone = await give_owner(world.engine.database, world.caller.id)
+    told: list[Sequence[Outcome]] = []
+    for _ in range(2):
+        await world.send(MANY, FIVE_SEGMENTS)
+        claimed = await world.claim(MANY)
+        assert claimed[0].segments == 5
+        told.append([what for one in claimed for what in (world.taken(one), world.reported(one, "UNDELIV"))])
+    await world.settle(*told[0])
+    count = "SELECT FROM security_notices WHERE kind = 'refund' FOR UPDATE"
+    async with stopped_at(world, count, outcomes=told[1]):
+        totals = "SELECT FROM margin_days"
+        assert len(await world.rows(f"{totals} FOR UPDATE SKIP LOCKED")) == len(await world.rows(totals)) > 0
+    assert len(await texts_to_owner(world.engine.database, phone)) == 2
+    assert await check_margins(world.engine) == 0
