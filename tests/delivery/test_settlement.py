@@ -63,7 +63,7 @@ async def counted(world: World) -> Mapping[tuple[int, str, str, str], int]:
 async def stopped_at(
     world: World, hold: str, *arguments: object, outcomes: Sequence[Outcome]
 ) -> AsyncIterator[None]:
-    """Settle outcomes, as far as a row that somebody else holds; they are settled afterwards."""
+    """Settle outcomes, as far as a row that another session holds; they are settled afterwards."""
     mover = await world.engine.database.connect(BY_PLACE)
 
     async def move() -> None:
@@ -438,7 +438,7 @@ async def test_a_message_that_a_carrier_had_whole_before_its_next_try_is_sent_an
 async def test_an_answer_that_tells_of_the_whole_message_needs_none_for_its_other_segments(
     world: World,
 ) -> None:
-    """The answer for another segment may be one that could not be recorded."""
+    """It may have been impossible to record the answer for another segment."""
     claimed = await world.claim_one(LONG)
     await world.settle(world.taken(claimed, 2))
     assert await world.status(claimed.id) == "sent"

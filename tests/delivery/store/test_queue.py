@@ -365,7 +365,7 @@ async def test_a_claim_begins_every_one_of_many_batches(world: World) -> None:
 
 
 async def settle_what_is_being_claimed(world: World) -> None:
-    """Expire all that waits, while somebody who claims it holds its rows of the queue and then loses them."""
+    """Expire all that waits while another session holds its rows of the queue, so that these are left."""
     async with world.engine.database.transaction() as claiming:
         await claiming.execute("SELECT FROM queue FOR UPDATE")
         assert await world.expire_waiting(timedelta(hours=25)) > 0
