@@ -383,8 +383,7 @@ class Sender:
         return True
 
     def _again(self, submission: Submission, number: int) -> None:
-        if submission.refusal is not None or submission.retry is not None:
-            return
+        """Put a segment back in line; a message in trouble leaves it as it is closed."""
         submission.todo.insert(0, number)
         self._held[submission.claimed.lane] += 1
         if not submission.in_line:
