@@ -159,15 +159,15 @@ TWINS: Final[dict[str, Callable[[], Sequence[Change]]]] = {
 SEEN: Final = {
     "no refund": 1,
     "second refund": 1,
-    "doubt is failure": 4,
-    "no lease": 24,
+    "doubt is failure": 1,
+    "no lease": 15,
     "no throttle": 2,
     "no window": 1,
-    "no circuit": 21,
+    "no circuit": 24,
     "retry too early": 17,
     "refund not told": 1,
     "status goes back": 1,
-    "resend not recorded": 4,
+    "resend not recorded": 5,
 }
 
 # Mistakes that no seed has shown so far; `--twin` tries them, `--twins` does not.
