@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -155,13 +156,18 @@ def _serve(shop: Shop) -> Iterator[None]:
     address = shop.base.removeprefix("http://")
     with (shop.folder / "server.log").open("wb") as log:
         server = subprocess.Popen(
-            [*shop.php, "-S", address, "-t", str(shop.folder)], stdout=log, stderr=log, env=_environment()
+            [*shop.php, "-S", address, "-t", str(shop.folder)],
+            stdout=log,
+            stderr=log,
+            env=_environment(),
+            start_new_session=True,
         )
     try:
         until(lambda: _answers(shop), "PHP does not serve the shop")
         yield
     finally:
-        server.terminate()
+        # PHP does not end the processes that it starts for its requests.
+        os.killpg(server.pid, signal.SIGTERM)
         server.wait(WAIT_S)
 
 
