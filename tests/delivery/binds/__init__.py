@@ -1,0 +1,1 @@
+"""How much a bind submits, and which places it offers."""
