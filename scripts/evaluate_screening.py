@@ -95,7 +95,7 @@ def _judge(counts: Counts, parts: Sequence[int], weights: Weights) -> Sequence[J
 def _card(
     weights: Weights, apart: Sequence[Judged], seen: Sequence[Judged], untouched: Sequence[Judged]
 ) -> Iterator[str]:
-    own = [one for one in apart if one.row.source == OWN]
+    own = [one for one in apart if one.row.source == OWN and not one.row.subtle]
     public = [one for one in apart if one.row.source not in {OWN, DOUBTFUL}]
     yield f"Weights version {weights.version}, {len(write_weights(weights)) / 1e6:.2f} MB, learnt from"
     yield f"{weights.trained_from}."
@@ -115,11 +115,15 @@ def _card(
     yield _ranked("of these, ordinary messages", [one for one in own if one.row.ordinary])
     for language, name in LANGUAGES.items():
         yield _ranked(f"our corpus, {name}", [one for one in own if one.row.language == language])
-    yield _ranked("held out from the start, by the shipped weights", untouched)
+    yield _ranked("our subtle messages, each scene left out", [one for one in apart if one.row.subtle])
+    early = [one for one in untouched if not one.row.ordinary]
+    yield _ranked("held out from the start, by the shipped weights", early)
+    late = [one for one in untouched if one.row.ordinary]
+    yield _ranked("everyday English that nothing learns from, by the shipped weights", late)
     yield ""
     yield "At the line that is shipped, with 95 % intervals:"
     yield ""
-    yield from _shares("Held out from the start", untouched, lambda row: LANGUAGES[row.language])
+    yield from _shares("Nothing learns from", untouched, _untouched_name)
     yield from _shares("Source", public, lambda row: row.source)
     yield from _shares("Language", own, lambda row: LANGUAGES[row.language])
     yield from _shares("Sector", own, lambda row: row.sector)
@@ -129,6 +133,10 @@ def _card(
     if chat:
         yield f"Chat between people, with near-duplicates left out: {_share(chat)} refused."
         yield ""
+
+
+def _untouched_name(row: Row) -> str:
+    return LANGUAGES[row.language] + (", everyday" if row.ordinary else "")
 
 
 def _ranked(name: str, judged: Sequence[Judged]) -> str:

@@ -69,10 +69,13 @@ SERVICE_WEIGHT: Final = 2.0
 # about today's, and chat is not what this gateway carries.
 PAIRS_WEIGHT: Final = 0.3
 ORDINARY_WEIGHT: Final = 0.6
+# With more, sources that were not seen are judged worse.
+SUBTLE_WEIGHT: Final = 0.03
 DOUBTFUL: Final = "indonesian_sms"
 QUESTIONNAIRES: Final = "momconnect_za"
 SOURCE_WEIGHTS: Final = {"uci_sms_spam": 0.5, DOUBTFUL: 0.1}
 CHAT_WEIGHT: Final = 0.14
+OWN_SUBTLE_WEIGHT: Final = 0.5
 OTHER_OWN_WEIGHT: Final = 0.3
 OTHER_ENGLISH_WEIGHT: Final = 0.2
 OTHER_PUBLIC_WEIGHT: Final = 0.1
@@ -104,14 +107,22 @@ def weight_of(row: Row, table: str) -> float:
         if row.chat:
             return CHAT_WEIGHT
         if row.source == OWN:
-            return ORDINARY_WEIGHT if row.ordinary else PAIRS_WEIGHT
+            return _own_weight(row)
         return SOURCE_WEIGHTS.get(row.source, 1.0)
     if own_group:
-        return 1.0
+        return OWN_SUBTLE_WEIGHT if row.subtle else 1.0
+    if row.subtle:
+        return 0.0
     if row.source == OWN:
         return OTHER_ENGLISH_WEIGHT if group_of(row) == ENGLISH else OTHER_OWN_WEIGHT
     weight = CHAT_WEIGHT if row.chat else SOURCE_WEIGHTS.get(row.source, 1.0)
     return weight * OTHER_PUBLIC_WEIGHT
+
+
+def _own_weight(row: Row) -> float:
+    if row.subtle:
+        return SUBTLE_WEIGHT
+    return ORDINARY_WEIGHT if row.ordinary else PAIRS_WEIGHT
 
 
 @cache
@@ -240,7 +251,9 @@ def learn(rows: Sequence[Row], version: int, trained_from: str) -> Weights:
 
 
 def _sets_the_line(row: Row) -> bool:
-    """Say whether a message is like a day's traffic, which our pairs in English are not."""
+    """Say whether a message is like a day's traffic, which subtle ones and our pairs in English are not."""
+    if row.subtle:
+        return False
     if group_of(row) == ENGLISH:
         return row.ordinary or row.source not in {OWN, DOUBTFUL, QUESTIONNAIRES}
     # Of the other languages there is one public source, the questionnaires of a health department.

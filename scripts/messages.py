@@ -18,6 +18,9 @@ HELD_OUT: Final = CORPUS / "held_out"
 # How a second reader, who saw neither labels nor scores, labelled each message of the collections but chat.
 READING: Final = CORPUS / "second_reading.tsv"
 OWN: Final = "corpus"
+# How the names of files begin whose messages are ordinary, or subtle.
+ORDINARY: Final = {"ordinary", "everyday"}
+SUBTLE: Final = "subtle"
 
 FOLDS: Final = 5
 # Neighbours in a file of our corpus often tell the same scene in both ways.
@@ -42,6 +45,8 @@ class Row:
     kind: int = 0
     # Written as an ordinary message, not as one of a pair.
     ordinary: bool = False
+    # Written apart from the rest, a third of them hard on purpose.
+    subtle: bool = False
     # The advert of a mixed message.
     advert: str = ""
     # Messages with the same scene are near-duplicates, or tell one scene in both ways.
@@ -53,7 +58,7 @@ class Row:
 def read_corpus(folder: Path = CORPUS) -> Sequence[Row]:
     """Read the messages that were written for this project."""
     return [
-        _row(entry, OWN, f"{path.stem}:{number // NEIGHBOURS}", ordinary=path.stem.startswith("ordinary"))
+        _row(entry, OWN, f"{path.stem}:{number // NEIGHBOURS}", style=path.stem.partition("_")[0])
         for path in sorted(folder.glob("*.jsonl"))
         for number, entry in enumerate(_read(path))
     ]
@@ -110,7 +115,7 @@ def _read(path: Path) -> Iterator[Mapping[str, Any]]:
             yield json.loads(line)
 
 
-def _row(entry: Mapping[str, Any], source: str, scene: str, *, ordinary: bool = False) -> Row:
+def _row(entry: Mapping[str, Any], source: str, scene: str, style: str = "") -> Row:
     mixed = bool(entry.get("mixed"))
     return Row(
         entry["text"],
@@ -122,7 +127,8 @@ def _row(entry: Mapping[str, Any], source: str, scene: str, *, ordinary: bool = 
         chat=entry["label"] == "personal",
         sector=entry.get("sector", ""),
         kind=entry.get("kind", 0),
-        ordinary=ordinary,
+        ordinary=style in ORDINARY,
+        subtle=style == SUBTLE,
         advert=entry.get("advert", ""),
         scene=scene,
     )

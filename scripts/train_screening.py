@@ -9,7 +9,7 @@ from scripts.learning import learn
 from scripts.messages import ROOT, SHARED, group, read_corpus, read_shared
 from tumira.content.weights import FILE, write_weights
 
-VERSION = 4
+VERSION = 5
 
 
 @click.command()
@@ -25,7 +25,7 @@ def main(*, corpus_only: bool, output: Path) -> None:
         trained_from = f"{len(corpus)} messages of our corpus alone"
         if not corpus_only:
             print(f"{SHARED} is not there: training from our own corpus alone.", file=sys.stderr)
-    print(f"Learning from {trained_from}; this takes about seven minutes …", flush=True)
+    print(f"Learning from {trained_from}; this takes about a quarter of an hour …", flush=True)
     weights = learn(group([*corpus, *shared]), VERSION, trained_from)
     packed = write_weights(weights)
     output.write_bytes(packed)
