@@ -14,7 +14,7 @@ from tumira.content.weights import read_weights
 BEGIN = "<!-- make evaluate writes from here -->"
 END = "<!-- to here -->"
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(5400)]
 
 
 @pytest.fixture(scope="module", autouse=True)
