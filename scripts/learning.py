@@ -64,18 +64,18 @@ FREEDOM: Final = 0.4
 CONTRAST_MIN: Final = 0.2
 # A service message that is refused costs more than an advert that passes.
 SERVICE_WEIGHT: Final = 2.0
-# How much a message counts for English, and for another group of languages that is not its own. Our pairs are
-# hard on purpose. British premium-rate adverts of 2005 and the labels of the Indonesian messages teach little
-# about today's, and chat is not what this gateway carries.
+# How much a message counts: for English; a subtle one for its own group of other languages; and others for a
+# group that is not their own. Our pairs are hard on purpose. British premium-rate adverts of 2005 and the
+# labels of the Indonesian messages teach little about today's, and chat is not what this gateway carries.
 PAIRS_WEIGHT: Final = 0.3
 ORDINARY_WEIGHT: Final = 0.6
-# With more, sources that were not seen are judged worse.
+# With more, public sources that were not seen are judged worse.
 SUBTLE_WEIGHT: Final = 0.03
 DOUBTFUL: Final = "indonesian_sms"
 QUESTIONNAIRES: Final = "momconnect_za"
 SOURCE_WEIGHTS: Final = {"uci_sms_spam": 0.5, DOUBTFUL: 0.1}
 CHAT_WEIGHT: Final = 0.14
-OWN_SUBTLE_WEIGHT: Final = 0.5
+LOCAL_SUBTLE_WEIGHT: Final = 0.5
 OTHER_OWN_WEIGHT: Final = 0.3
 OTHER_ENGLISH_WEIGHT: Final = 0.2
 OTHER_PUBLIC_WEIGHT: Final = 0.1
@@ -110,7 +110,7 @@ def weight_of(row: Row, table: str) -> float:
             return _own_weight(row)
         return SOURCE_WEIGHTS.get(row.source, 1.0)
     if own_group:
-        return OWN_SUBTLE_WEIGHT if row.subtle else 1.0
+        return LOCAL_SUBTLE_WEIGHT if row.subtle else 1.0
     if row.subtle:
         return 0.0
     if row.source == OWN:
