@@ -1,8 +1,5 @@
 """Chunks, words and pieces of a normalised text."""
 
-import random
-from itertools import pairwise
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,10 +11,7 @@ from tumira.content.tokens import (
     PIECE_MAX,
     PIECE_MIN,
     SENTENCES_MAX,
-    START,
-    Neighbours,
     contexts,
-    pair,
     part_of,
     places,
     read_chunk,
@@ -163,24 +157,6 @@ def test_a_word_is_known_by_its_part_of_the_text_the_figures_beside_it_and_the_w
     ]
     parts = [part_of(place, 3) for place in range(3)]
     assert [list(contexts(["now"], part))[-1][1] for part in parts] == ["_<now", "_=now", "_>now"]
-
-
-WORDS = st.sampled_from(["only", "now", "(amount)", "(link)", "+", "=", "#", "?", "$", "00", "code's"])
-
-
-@given(st.lists(WORDS, min_size=1, max_size=12), st.sampled_from("<=>"), st.integers(0, 2**32))
-def test_neighbours_weigh_what_their_features_weigh(words: list[str], part: str, seed: int) -> None:
-    where = [context for _, context in contexts(words, part)]
-    pairs = [pair(before, word) for before, word in pairwise([START, *words])]
-    rng = random.Random(seed)
-    # Not all are known, and others are known too.
-    names = {*where, *pairs, *words, "~co", "~ code", "_?", "_>another"}
-    steps = {name: rng.randrange(-127, 128) for name in sorted(names) if rng.random() < 0.8}
-    assert Neighbours(steps).weigh(words, part) == (
-        sum(steps.get(name, 0) for name in pairs),
-        sum(steps.get(name, 0) for name in where),
-        len(where),
-    )
 
 
 def test_a_sentence_is_known_by_its_length_its_figures_and_their_order() -> None:

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from tumira.content.tokens import START, Neighbours, Word, contexts, pair, part_of, places, read_chunk
+from tumira.content.neighbours import Neighbour, Neighbours
+from tumira.content.tokens import START, Word, contexts, pair, part_of, places, read_chunk
 from tumira.content.tokens import sentences as split_sentences
 from tumira.content.weights import STEP, Table
 
@@ -35,14 +36,14 @@ class _Chunk(Struct, frozen=True):
     """A chunk, and what its words and its pieces weigh."""
 
     words: Sequence[Word]
-    texts: Sequence[str]
+    neighbours: Sequence[Neighbour]
     ends_sentence: bool
     words_sum: int
     pieces_sum: int
     piece_count: int
 
 
-class Sums(Struct, frozen=True):
+class Sums(NamedTuple):
     """What words, pieces and contexts weigh together, in steps, and how many of each there are."""
 
     words: int
@@ -62,7 +63,7 @@ class Sums(Struct, frozen=True):
         )
 
 
-NO_SUMS: Final = structs.astuple(Sums(0, 0, 0, 0, 0, 0))
+NO_SUMS: Final = Sums(0, 0, 0, 0, 0, 0)
 
 
 class Sentence(Struct, frozen=True):
@@ -72,7 +73,7 @@ class Sentence(Struct, frozen=True):
     # How many chunks of the text come before it.
     place: int
     chunks: Sequence[_Chunk]
-    words: Sequence[str]
+    words: Sequence[Neighbour]
     # In which part of the text it stands.
     part: str
 
@@ -129,7 +130,7 @@ class Scale:
         chunk = read_chunk(written, steps)
         return _Chunk(
             chunk.words,
-            [word.text for word in chunk.words],
+            [self._neighbours.of(word.text) for word in chunk.words],
             chunk.ends_sentence,
             sum(steps.get(word.text, 0) for word in chunk.words),
             sum(steps.get(piece, 0) for piece in chunk.pieces),
@@ -137,10 +138,10 @@ class Scale:
         )
 
     def _sentence(self, number: int, count: int, place: int, chunks: Sequence[_Chunk]) -> Sentence:
-        words: list[str] = []
+        words: list[Neighbour] = []
         words_sum = pieces_sum = piece_count = 0
         for chunk in chunks:
-            words += chunk.texts
+            words += chunk.neighbours
             words_sum += chunk.words_sum
             pieces_sum += chunk.pieces_sum
             piece_count += chunk.piece_count
@@ -171,7 +172,7 @@ class Scale:
         spans: list[Span] = []
         weights: list[float] = []
         stand = [0] * sentence.word_count
-        for at, context in contexts(sentence.words, sentence.part):
+        for at, context in contexts([one.word for one in sentence.words], sentence.part):
             stand[at] += find(context, 0)
         before = START
         for place, chunk in enumerate(sentence.chunks, start=sentence.place):
@@ -190,5 +191,4 @@ class Scale:
 
 
 def _add(sentences: Sequence[Sentence]) -> Sums:
-    columns = zip(NO_SUMS, *(structs.astuple(one.sums) for one in sentences), strict=True)
-    return Sums(*map(sum, columns))
+    return Sums(*map(sum, zip(NO_SUMS, *(one.sums for one in sentences), strict=True)))

@@ -30,7 +30,13 @@ _PRIZE_DRAW: Final = (
     rf"\bwin {_MONEY}",
     r"\b(?:lucky|grand|prize|cash|monthly|weekly) draw\b(?! (?:result|date|venue))",
     r"\benter (?:the |our |this )?(?:competition|draw|raffle)\b",
-    r"\bstaan (?:jy |u )?'?n kans om\b[^.!?]{0,40}\bwen\b|\bwen (?:'n|een van|jou deel|tot)\b",
+)
+# The same in Afrikaans, and in the other languages.
+_PRIZE_DRAW_AF: Final = (
+    r"\bstaan (?:jy |u )?'?n kans om\b[^.!?]{0,40}\bwen\b",
+    r"\bwen (?:'n|een van|jou deel|tot)\b",
+)
+_PRIZE_DRAW_LOCAL: Final = (
     r"\bithuba loku(?:wina|win|zuza|phumelela)\w*|\bmukana wekuhwina\b|\bmukana wekuwina\b",
     r"\b(?:monyetla|sebaka) sa ho (?:hapa|wina)\b|\b(?:tshono ya|sebaka sa) go (?:fenya|wina)\b",
 )
@@ -86,7 +92,10 @@ _DISCOUNT_OFFER: Final = (
 
 
 class Rule(Struct, frozen=True):
-    """A pattern of one category, and substrings of which every match contains at least one."""
+    """A pattern of one category, and substrings of which every match contains at least one.
+
+    A category may have several rules: the less a rule needs, the more rarely its pattern is tried.
+    """
 
     category: Category
     needs: Sequence[str]
@@ -96,8 +105,14 @@ class Rule(Struct, frozen=True):
 RULES: Final = (
     Rule(
         Category.PRIZE_DRAW,
-        ("win", "draw", "wen", "kans", "ithuba", "mukana", "fenya", "hapa", "enter", "chance"),
+        ("win", "draw", "enter", "chance"),
         _one_of(_PRIZE_DRAW),
+    ),
+    Rule(Category.PRIZE_DRAW, ("wen",), _one_of(_PRIZE_DRAW_AF)),
+    Rule(
+        Category.PRIZE_DRAW,
+        ("ithuba", "mukana", "monyetla", "sebaka", "tshono"),
+        _one_of(_PRIZE_DRAW_LOCAL),
     ),
     Rule(Category.OPT_OUT_LINE, ("stop", "opt", "unsub"), _one_of(_OPT_OUT_LINE)),
     Rule(
@@ -112,7 +127,7 @@ RULES: Final = (
     ),
     Rule(
         Category.DISCOUNT_OFFER,
-        ("%", "buy", "koop", "price", " for "),
+        ("%", "buy", "koop", "price", *(f"{digit} for " for digit in range(10))),
         _one_of(_DISCOUNT_OFFER),
     ),
 )
@@ -124,8 +139,9 @@ Phrase = tuple[Category, int, int]
 
 def find_phrases(text: str) -> Iterator[Phrase]:
     """Yield the category and span of each rule match in a normalised text."""
+    narrow = " ".join(text.split())
     for rule in RULES:
         # A pattern takes fifty times as long as a substring search.
-        if any(letters in text for letters in rule.needs):
+        if any(letters in narrow for letters in rule.needs):
             for match in rule.pattern.finditer(text):
                 yield rule.category, match.start(), match.end()

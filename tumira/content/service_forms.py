@@ -141,18 +141,19 @@ _LASTING: Final = re.compile(
     r"(?:h|hrs?|hours?|days?|weeks?|uur|ure|dae|weke)\b"
 )
 _MONTH: Final = r"(?:jan|feb|mar|apr|may|mei|jun|jul|aug|sep|oct|okt|nov|dec|des)[a-z]{0,6}"
+_CODE: Final = re.compile(
+    r"(?<![a-z\d])(?<!\d[- ])(?:\d{3}[- ]\d{3,4}|\d{4,8})(?![\da-z*#])(?!(?:[- ]|[.,:]\d)\d)"
+)
 # A word of letters first, because most are; figures that are none of the other kinds last.
 _TOKEN: Final = re.compile(
     r"(?P<word>[a-z$]+)"
     r"|(?<![*x])\*\d[\d*]{0,20}#"
     r"|(?P<time>\d{1,2}(?:[:h]\d{2}(?!\d)| ?[ap]m\b))"
     rf"|(?P<date>\d{{1,2}}(?:/\d{{2}}(?![\d/])|[a-z]{{0,2}} ?{_MONTH})|\d{{1,4}}[/-]\d{{1,2}}[/-]\d{{2,4}})"
-    r"|(?P<code>(?<![a-z\d])(?<!\d[- ])(?:\d{3}[- ]\d{3,4}|\d{4,8})(?![\da-z*#])(?!(?:[- ]|[.,:]\d)\d))"
+    rf"|(?P<code>{_CODE.pattern})"
     r"|(?P<number>\d{3,}(?:[.,]\d+)?)"
     r"|(?P<small>\d[\d.,]*)"
 )
-# What every code has in it.
-_CODE_PART: Final = re.compile(r"\d{3}[- ]?\d")
 _Places = Mapping[str, Sequence[int]]
 
 
@@ -164,8 +165,8 @@ def has_service_form(text: str) -> bool:
 
 def has_passcode_form(text: str) -> bool:
     """Return whether a normalised text has the form of a passcode for use at once, and no plain offer."""
-    # Most texts have none.
-    if not _CODE_PART.search(text):
+    # Most texts have no such figures, and most others no such word.
+    if not _CODE.search(text) or not any(letters in text for letters in _PASSCODE_LETTERS):
         return False
     places = _find_places(text)
     if not _is_passcode(places) or places["kept"]:
@@ -280,4 +281,11 @@ def _pattern(rows: Mapping[str, str]) -> re.Pattern[str]:
     return re.compile("|".join(sorted(stems)))
 
 
+def _letters(kind: str) -> Sequence[str]:
+    """Return letters of which each word of a kind contains some."""
+    stems = {max(stem.split("-"), key=len) for row in _TABLES[kind].values() for stem in row.split()}
+    return sorted(stem for stem in stems if not any(other in stem for other in stems - {stem}))
+
+
+_PASSCODE_LETTERS: Final = (*_letters("code word"), *_letters("login"))
 _PATTERNS: Final = {kind: _pattern(rows) for kind, rows in _TABLES.items()}

@@ -6,8 +6,7 @@ word each, whatever they say.
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
@@ -162,7 +161,7 @@ def contexts(words: Sequence[str], part: str) -> Iterator[tuple[int, str]]:
 
     What the sentence as a whole is like counts for its first word.
     """
-    for said in outline(words, part):
+    for said in outline([shape_of(word) for word in words], part):
         yield 0, said
     figures = sorted({word for word in words if word[0] == "("})
     before, last = "", START
@@ -176,82 +175,29 @@ def contexts(words: Sequence[str], part: str) -> Iterator[tuple[int, str]]:
         before, last = last, word
 
 
-# By the first word, then by the second.
-_ByTwo = dict[str, dict[str, int]]
-_NOTHING: Final[Mapping[str, int]] = {}
-
-
-class Neighbours:
-    """The weights of pairs and contexts by their two words: to write the feature first takes longer."""
-
-    def __init__(self, steps: Mapping[str, int]) -> None:
-        self._steps = steps
-        self._pairs: _ByTwo = defaultdict(dict)
-        self._parts: _ByTwo = defaultdict(dict)
-        self._beside: _ByTwo = defaultdict(dict)
-        self._behind: _ByTwo = defaultdict(dict)
-        for feature, step in steps.items():
-            self._add(feature, step)
-
-    def _add(self, feature: str, step: int) -> None:
-        """Undo what `pair` and `contexts` write; words have neither blanks nor marks, and figures no plus."""
-        if feature[0] == PIECE_MARK:
-            return
-        said = feature.removeprefix(CONTEXT_MARK)
-        first, blank, second = said.partition(" ")
-        if blank:
-            (self._pairs if said == feature else self._behind)[first][second] = step
-        elif said != feature and said[0] == "(":
-            figure, _, word = said.partition("+")
-            self._beside[figure][word] = step
-        elif said != feature and said[0] != "#":
-            self._parts[said[0]][said[1:]] = step
-
-    def weigh(self, words: Sequence[str], part: str) -> tuple[int, int, int]:
-        """Return what a sentence's pairs and contexts weigh, in steps, and how many contexts it has."""
-        whole = list(outline(words, part))
-        contexts_sum = _total(self._steps, whole) + _total(self._parts.get(part, _NOTHING), words)
-        count = len(whole) + 2 * len(words) - 1
-        for figure in {word for word in words if word[0] == "("}:
-            count += len(words) - words.count(figure)
-            contexts_sum += _total(self._beside.get(figure, _NOTHING), words)
-        before = (START, *words)
-        pairs_sum = _total_by_two(self._pairs, before, words)
-        return pairs_sum, contexts_sum + _total_by_two(self._behind, before, words[1:]), count
-
-
-def _total(steps: Mapping[str, int], features: Iterable[str]) -> int:
-    return sum(filter(None, map(steps.get, features)))
-
-
-def _total_by_two(steps: _ByTwo, firsts: Iterable[str], seconds: Iterable[str]) -> int:
-    total = 0
-    for first, second in zip(firsts, seconds, strict=False):
-        known = steps.get(first)
-        if known is not None:
-            total += known.get(second, 0)
-    return total
-
-
-def outline(words: Sequence[str], part: str) -> Iterator[str]:
+def outline(shapes: Sequence[str], part: str) -> Iterator[str]:
     """Yield how long a sentence is, how many figures of each kind it has, and in what order they come."""
     figures: dict[str, int] = {}
-    shape: list[str] = []
+    order: list[str] = []
     last = ""
-    for word in words:
-        if word[0] == "(":
-            figures[word] = figures.get(word, 0) + 1
-            kind = word
-        else:
-            kind = "w" if word.isalpha() else "0" if word[0].isdecimal() else "!" if word in "!?" else "w"
-        if kind != last:
-            shape.append(kind)
-            last = kind
-    yield f"{OUTLINE_MARK}{part}long{min(len(words) // WORDS_STEP, WORDS_STEPS_MAX)}"
+    for shape in shapes:
+        if shape[0] == "(":
+            figures[shape] = figures.get(shape, 0) + 1
+        if shape != last:
+            order.append(shape)
+            last = shape
+    yield f"{OUTLINE_MARK}{part}long{min(len(shapes) // WORDS_STEP, WORDS_STEPS_MAX)}"
     for figure, count in figures.items():
         yield f"{OUTLINE_MARK}{figure}{min(count, FIGURES_MAX)}"
-    yield f"{OUTLINE_MARK}{''.join(shape[:SHAPE_MAX])}"
-    yield f"{OUTLINE_MARK}{part}{''.join(shape[-SHAPE_END:])}"
+    yield f"{OUTLINE_MARK}{''.join(order[:SHAPE_MAX])}"
+    yield f"{OUTLINE_MARK}{part}{''.join(order[-SHAPE_END:])}"
+
+
+def shape_of(word: str) -> str:
+    """Return what a word is in the outline of its sentence: a kind of figure, a number, a sign or a word."""
+    if word[0] == "(":
+        return word
+    return "w" if word.isalpha() else "0" if word[0].isdecimal() else "!" if word in "!?" else "w"
 
 
 def _kind(core: str) -> str | None:
