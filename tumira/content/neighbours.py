@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from tumira.content.tokens import CONTEXT_MARK, PIECE_MARK, START, outline, shape_of
+from tumira.content.tokens import CONTEXT_MARK, PIECE_MARK, START, figures, outline, shape_of
 
 _Steps = Mapping[str, int]
 # By the first word, then by the second.
@@ -74,12 +74,12 @@ class Neighbours:
             contexts_sum += behind.get(word, 0) + in_part.get(word, 0)
             after, behind, next_behind = pairs, next_behind, skips
             shapes.append(shape)
-        whole = list(outline(shapes, part))
+        whole = outline(shapes, part)
         find = self._steps.get
         for said in whole:
             contexts_sum += find(said, 0)
         count = len(whole) + 2 * len(words) - 1
-        for figure in {shape for shape in shapes if shape[0] == "("}:
+        for figure in figures(shapes):
             count += len(words) - shapes.count(figure)
             beside = self._beside.get(figure, _NOTHING)
             for word, _, _, _ in words:

@@ -139,9 +139,9 @@ Phrase = tuple[Category, int, int]
 
 def find_phrases(text: str) -> Iterator[Phrase]:
     """Yield the category and span of each rule match in a normalised text."""
-    narrow = " ".join(text.split())
+    holds = " ".join(text.split()).__contains__
     for rule in RULES:
         # A pattern takes fifty times as long as a substring search.
-        if any(letters in narrow for letters in rule.needs):
+        if any(map(holds, rule.needs)):
             for match in rule.pattern.finditer(text):
                 yield rule.category, match.start(), match.end()

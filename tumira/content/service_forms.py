@@ -141,8 +141,9 @@ _LASTING: Final = re.compile(
     r"(?:h|hrs?|hours?|days?|weeks?|uur|ure|dae|weke)\b"
 )
 _MONTH: Final = r"(?:jan|feb|mar|apr|may|mei|jun|jul|aug|sep|oct|okt|nov|dec|des)[a-z]{0,6}"
+# It looks behind its first digit, because a search for a digit is faster.
 _CODE: Final = re.compile(
-    r"(?<![a-z\d])(?<!\d[- ])(?:\d{3}[- ]\d{3,4}|\d{4,8})(?![\da-z*#])(?!(?:[- ]|[.,:]\d)\d)"
+    r"\d(?<![a-z\d]\d)(?<!\d[- ]\d)(?:\d\d[- ]\d{3,4}|\d{3,7})(?![\da-z*#])(?!(?:[- ]|[.,:]\d)\d)"
 )
 # A word of letters first, because most are; figures that are none of the other kinds last.
 _TOKEN: Final = re.compile(
@@ -166,7 +167,7 @@ def has_service_form(text: str) -> bool:
 def has_passcode_form(text: str) -> bool:
     """Return whether a normalised text has the form of a passcode for use at once, and no plain offer."""
     # Most texts have no such figures, and most others no such word.
-    if not _CODE.search(text) or not any(letters in text for letters in _PASSCODE_LETTERS):
+    if not _CODE.search(text) or not any(map(text.__contains__, _PASSCODE_LETTERS)):
         return False
     places = _find_places(text)
     if not _is_passcode(places) or places["kept"]:

@@ -6,7 +6,8 @@ word each, whatever they say.
 """
 
 import re
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
@@ -116,16 +117,16 @@ def sentences(text: str, read: Callable[[str], C]) -> Sequence[tuple[int, Sequen
     """Split a normalised text; each sentence comes with the number of chunks before it, and has words."""
     found: list[tuple[int, list[C]]] = []
     place = 0
-    ended = True
     for line in text.split("\n"):
+        ended = len(found) < SENTENCES_MAX
         for written in line.split():
             chunk = read(written)
             if ended:
-                found.append((place, []))
-            found[-1][1].append(chunk)
+                sentence: list[C] = []
+                found.append((place, sentence))
+            sentence.append(chunk)
             place += 1
             ended = chunk.ends_sentence and len(found) < SENTENCES_MAX
-        ended = len(found) < SENTENCES_MAX
     return [sentence for sentence in found if any(chunk.words for chunk in sentence[1])]
 
 
@@ -163,11 +164,11 @@ def contexts(words: Sequence[str], part: str) -> Iterator[tuple[int, str]]:
     """
     for said in outline([shape_of(word) for word in words], part):
         yield 0, said
-    figures = sorted({word for word in words if word[0] == "("})
+    kinds = figures(words)
     before, last = "", START
     for number, word in enumerate(words):
         yield number, f"{CONTEXT_MARK}{part}{word}"
-        for figure in figures:
+        for figure in kinds:
             if figure != word:
                 yield number, f"{CONTEXT_MARK}{figure}+{word}"
         if before:
@@ -175,22 +176,20 @@ def contexts(words: Sequence[str], part: str) -> Iterator[tuple[int, str]]:
         before, last = last, word
 
 
-def outline(shapes: Sequence[str], part: str) -> Iterator[str]:
-    """Yield how long a sentence is, how many figures of each kind it has, and in what order they come."""
-    figures: dict[str, int] = {}
-    order: list[str] = []
-    last = ""
-    for shape in shapes:
-        if shape[0] == "(":
-            figures[shape] = figures.get(shape, 0) + 1
-        if shape != last:
-            order.append(shape)
-            last = shape
-    yield f"{OUTLINE_MARK}{part}long{min(len(shapes) // WORDS_STEP, WORDS_STEPS_MAX)}"
-    for figure, count in figures.items():
-        yield f"{OUTLINE_MARK}{figure}{min(count, FIGURES_MAX)}"
-    yield f"{OUTLINE_MARK}{''.join(order[:SHAPE_MAX])}"
-    yield f"{OUTLINE_MARK}{part}{''.join(order[-SHAPE_END:])}"
+def outline(shapes: Sequence[str], part: str) -> Sequence[str]:
+    """Return how long a sentence is, how many figures of each kind it has, and in what order they come."""
+    order = [shape for shape, _ in groupby(shapes)]
+    return [
+        f"{OUTLINE_MARK}{part}long{min(len(shapes) // WORDS_STEP, WORDS_STEPS_MAX)}",
+        *[f"{OUTLINE_MARK}{kind}{min(shapes.count(kind), FIGURES_MAX)}" for kind in figures(order)],
+        f"{OUTLINE_MARK}{''.join(order[:SHAPE_MAX])}",
+        f"{OUTLINE_MARK}{part}{''.join(order[-SHAPE_END:])}",
+    ]
+
+
+def figures(words: Iterable[str]) -> Sequence[str]:
+    """Return the kinds of figures among words, each once."""
+    return [word for word in dict.fromkeys(words) if word[0] == "("]
 
 
 def shape_of(word: str) -> str:
