@@ -43,12 +43,12 @@ _PRIZE_DRAW_LOCAL: Final = (
 # Marketing must offer an opt-out, and service messages need none.
 _OPT_OUT_LINE: Final = (
     r"\bopt[ -]?out\b[:;,]? (?:sms|reply|text|send|dial|with|by|stop|at|via|to \*?\d)",
-    r"\b(?:to|2) (?:opt[ -]?out|unsubscribe)\b",
+    r"\b(?:to|\d) (?:opt[ -]?out|unsubscribe)\b",
     (
         r"\b(?:sms|reply|text|send|antwoord|stuur|pindurai|tumirai|phendula|araba|thumela|romela)"
-        r" ['\"]?stop['\"]? (?:to|2|na|ku|kwa|ho|go) (?:opt|end|unsub|\d{3,})"
+        r" ['\"]?stop['\"]? (?:to|\d|na|ku|kwa|ho|go) (?:opt|end|unsub|\d{3,})"
     ),
-    r"\bstop ?(?:to|=|2) ?(?:end|opt|opt-?out|unsub\w*|\d{5})\b",
+    r"\bstop ?(?:to|=|\d) ?(?:end|opt|opt-?out|unsub\w*|\d{5})\b",
     r"\boptout\b|\bunsub(?:scribe)?:",
 )
 _BETTING_OFFER: Final = (
@@ -85,7 +85,7 @@ _LOAN_OFFER: Final = (
 _DISCOUNT_OFFER: Final = (
     r"\b\d+\s*% (?:off|discount|less|afslag|korting)\b(?! (?:rates|of your (?:bill|rates|fine)))",
     r"\b(?:save|get|enjoy|kry|spaar) (?:up to |tot )?\d+\s*%",
-    r"\b(?:buy|koop) (?:one|1|two|2|any|een)\b[^.!?]{0,30}\b(?:get|kry)\b",
+    r"\b(?:buy|koop) (?:one|two|any|een|\d)\b[^.!?]{0,30}\b(?:get|kry)\b",
     r"\bhalf[ -]price\b|\b\d for (?:the price of )?\d\b(?! (?:people|persons|nights))",
     r"\b(?:isaphulelo|isephulelo) (?:sika|sama|se)-?\d+%|\btheolelo ya \d+\s*%",
 )
