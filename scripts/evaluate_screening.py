@@ -38,6 +38,7 @@ LANGUAGES: Final = {
     "nso": "Sepedi",
     "nr": "Ndebele of South Africa",
 }
+NOTICES: Final = {"passcode": "Passcodes", "money": "Alerts about money"}
 # Below this number a share says nothing.
 GROUP_MIN: Final = 30
 CONFIDENCE: Final = 1.96
@@ -74,10 +75,7 @@ def main(*, card: Path) -> None:
     apart = _judge(counts, sources_apart(rows), weights)
     seen = _judge(counts, scenes_apart(rows), weights)
     shipped = Classifier(weights)
-    untouched = [
-        Judged(row, shipped.evidence(row.text), weights.tables[group_of(row)].threshold)
-        for row in read_corpus(HELD_OUT)
-    ]
+    untouched = [Judged(row, shipped.above(row.text), 0.0) for row in read_corpus(HELD_OUT)]
     written = "\n".join([BEGIN, "", *_card(weights, apart, seen, untouched), END])
     print(written)
     text = card.read_text(encoding="utf-8")
@@ -118,12 +116,17 @@ def _card(
     yield _ranked("our subtle messages, each scene left out", [one for one in apart if one.row.subtle])
     early = [one for one in untouched if not one.row.ordinary]
     yield _ranked("held out from the start, by the shipped weights", early)
-    late = [one for one in untouched if one.row.ordinary]
-    yield _ranked("everyday English that nothing learns from, by the shipped weights", late)
+    late = [one for one in untouched if one.row.ordinary and not one.row.notice]
+    english = [one for one in late if one.row.language == "en"]
+    yield _ranked("everyday English that nothing learns from, by the shipped weights", english)
+    others = [one for one in late if one.row.language != "en"]
+    yield _ranked("everyday messages in other languages that nothing learns from", others)
     yield ""
     yield "At the line that is shipped, with 95 % intervals:"
     yield ""
-    yield from _shares("Nothing learns from", untouched, _untouched_name)
+    messages = [one for one in untouched if not one.row.notice]
+    yield from _shares("Nothing learns from", messages, _untouched_name)
+    yield from _notices([one for one in untouched if one.row.notice])
     yield from _shares("Source", public, lambda row: row.source)
     yield from _shares("Language", own, lambda row: LANGUAGES[row.language])
     yield from _shares("Sector", own, lambda row: row.sector)
@@ -137,6 +140,23 @@ def _card(
 
 def _untouched_name(row: Row) -> str:
     return LANGUAGES[row.language] + (", everyday" if row.ordinary else "")
+
+
+def _notices(judged: Sequence[Judged]) -> Iterator[str]:
+    """Count the notices that are refused at the line that is shipped."""
+    yield "| Notices that nothing learns from | Refused in English | in other languages |"
+    yield "|---|---:|---:|"
+    for notice, name in NOTICES.items():
+        counts = []
+        for english in (True, False):
+            refused = [
+                one.above > 0
+                for one in judged
+                if one.row.notice == notice and (one.row.language == "en") is english
+            ]
+            counts.append(f"{sum(refused)} of {len(refused):,}")
+        yield f"| {name} | {' | '.join(counts)} |"
+    yield ""
 
 
 def _ranked(name: str, judged: Sequence[Judged]) -> str:

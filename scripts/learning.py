@@ -298,11 +298,10 @@ def _share(counts: Counts, parts: Sequence[int]) -> None:
 
 def _classify_part(part: int) -> Sequence[tuple[int, float]]:
     counts, parts = _shared[0]
+    # With a threshold of zero, how far a text is above the line is its evidence.
     classifier = Classifier(fit_all(counts, [place for place, one in enumerate(parts) if one != part]))
     return [
-        (place, classifier.evidence(counts.rows[place].text))
-        for place, one in enumerate(parts)
-        if one == part
+        (place, classifier.above(counts.rows[place].text)) for place, one in enumerate(parts) if one == part
     ]
 
 

@@ -19,7 +19,7 @@ HELD_OUT: Final = CORPUS / "held_out"
 READING: Final = CORPUS / "second_reading.tsv"
 OWN: Final = "corpus"
 # How the names of files begin whose messages are ordinary, or subtle.
-ORDINARY: Final = {"ordinary", "everyday"}
+ORDINARY: Final = {"ordinary", "everyday", "notices"}
 SUBTLE: Final = "subtle"
 
 FOLDS: Final = 5
@@ -43,6 +43,8 @@ class Row:
     chat: bool = False
     sector: str = ""
     kind: int = 0
+    # What a notice that must arrive is: a passcode or an alert about money.
+    notice: str = ""
     # Written as an ordinary message, not as one of a pair.
     ordinary: bool = False
     # Written apart from the rest, a third of them hard on purpose.
@@ -127,6 +129,7 @@ def _row(entry: Mapping[str, Any], source: str, scene: str, style: str = "") -> 
         chat=entry["label"] == "personal",
         sector=entry.get("sector", ""),
         kind=entry.get("kind", 0),
+        notice=entry.get("notice", ""),
         ordinary=style in ORDINARY,
         subtle=style == SUBTLE,
         advert=entry.get("advert", ""),

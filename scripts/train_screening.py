@@ -9,7 +9,7 @@ from scripts.learning import learn
 from scripts.messages import ROOT, SHARED, group, read_corpus, read_shared
 from tumira.content.weights import FILE, write_weights
 
-VERSION = 5
+VERSION = 6
 
 
 @click.command()

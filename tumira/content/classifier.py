@@ -125,11 +125,10 @@ class Classifier:
             is_passcode,
         )
 
-    def evidence(self, text: str) -> float:
-        """Return the evidence for marketing; above the threshold of its table a text is promotional."""
+    def above(self, text: str) -> float:
+        """Return how far a text is above the line; below zero it may be sent."""
         normal = normalise(text).text
-        scale, _, above = self._read(normal, list(find_phrases(normal)))
-        return above + scale.table.threshold
+        return self._read(normal, list(find_phrases(normal)))[2]
 
     def _read(self, text: str, phrases: Sequence[Phrase]) -> tuple[Scale, Sequence[Sentence], float]:
         """Return how far a normalised text is above the line, in that of its languages where it is most."""
