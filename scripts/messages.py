@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CORPUS: Final = ROOT / "corpus"
@@ -138,12 +139,16 @@ def _row(entry: Mapping[str, Any], source: str, scene: str, style: str = "") -> 
 
 
 def group(rows: Sequence[Row]) -> Sequence[Row]:
-    """Give messages that resemble each other the same scene and the same fold."""
-    leaders = _find_groups(rows)
-    scenes = sorted(set(leaders))
-    folds = {scene: place % FOLDS for place, scene in enumerate(scenes)}
+    """Give messages that resemble each other the same scene and the same fold.
+
+    The fold follows from the text of the first of them, so that messages that are added do not change others.
+    """
+    firsts: dict[int, int] = {}
+    # Which message stands for a group depends on the order of sets, which differs from run to run.
+    scenes = [firsts.setdefault(leader, place) for place, leader in enumerate(_find_groups(rows))]
     return [
-        replace(row, scene=str(leader), fold=folds[leader]) for row, leader in zip(rows, leaders, strict=True)
+        replace(row, scene=str(first), fold=crc32(rows[first].text.encode()) % FOLDS)
+        for row, first in zip(rows, scenes, strict=True)
     ]
 
 

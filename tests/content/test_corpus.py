@@ -1,13 +1,17 @@
 """The corpus has both labels in balance in every language and kind, and nothing twice."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
 
-from scripts.messages import HELD_OUT, READING, SHARED, read_corpus, read_shared
+from scripts.messages import FOLDS, HELD_OUT, READING, SHARED, Row, group, read_corpus, read_shared
 from tests.support.content.texts import LANGUAGES, corpus
+from tests.support.processes.programs import CHECKOUT
 
 KINDS = range(1, 31)
 SECTORS = {
@@ -60,6 +64,44 @@ def test_nothing_learns_from_what_is_held_out() -> None:
     held_out = {row.text for row in read_corpus(HELD_OUT)}
     assert len(held_out) > 17_000
     assert not held_out & {row["text"] for row in corpus()}
+
+
+def test_scenes_and_folds_do_not_depend_on_the_order_of_sets() -> None:
+    # Each third message resembles the two before it, which do not resemble each other.
+    program = """
+from itertools import product
+from scripts.messages import Row, group
+words = ["".join(letters) for letters in product("abcdefghi", repeat=3)][:600]
+texts = []
+for start in range(0, 600, 12):
+    texts += [words[start:start + 8], words[start + 4:start + 12], words[start:start + 12]]
+rows = [Row(" ".join(text), promotional=False, language="en", source="") for text in texts]
+found = group(rows)
+assert len({row.scene for row in found}) == 50
+print([(row.scene, row.fold) for row in found])
+"""
+    runs = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=CHECKOUT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(runs) == 1
+
+
+def test_messages_that_are_added_do_not_change_the_folds_of_others() -> None:
+    rows = read_corpus(HELD_OUT)
+    folds = [row.fold for row in group(rows)]
+    first = Row(
+        "Hlanganani maqabane, ibhokisi leengcaphephe alikho", promotional=False, language="xh", source=""
+    )
+    assert [row.fold for row in group([first, *rows])[1:]] == folds
+    assert set(folds) == set(range(FOLDS))
 
 
 def test_notices_are_service_messages_of_two_kinds() -> None:
