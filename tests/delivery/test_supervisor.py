@@ -121,8 +121,9 @@ async def test_binds_are_shared_among_the_workers_that_live(world: World) -> Non
         async with world.engine.database.connection() as connection:
             assert await binds.heartbeat(connection, "another", LEASE_S) == 2
         await first._beat()
-        (leaving,) = [place for place, held in first._held.items() if held.leaving is not None]
-        assert leaving[1] == 3
+        # The third is on its way, or has left already.
+        staying = [number for (_, number), held in first._held.items() if held.leaving is None]
+        assert sorted(staying) == [1, 2]
 
 
 async def test_claims_that_no_sender_has_are_put_in_doubt_at_the_second_look(world: World) -> None:

@@ -1,7 +1,6 @@
 """Carriers take over from each other, and back."""
 
 import asyncio
-from collections.abc import Mapping
 from typing import Final
 
 import pytest
@@ -17,8 +16,8 @@ from tumira.delivery.lanes import Room
 from tumira.delivery.outcomes import Ended
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.settle import settle
-from tumira.delivery.store import binds, queue
-from tumira.delivery.store.binds import BindHealth, BindState
+from tumira.delivery.store import queue
+from tumira.delivery.store.binds import BindState
 from tumira.delivery.store.queue import ClaimRequest
 from tumira.simulator.misbehaviours import ResponseDelay
 from tumira.simulator.smsc import Smsc, run_smsc
@@ -36,21 +35,6 @@ async def test_a_carrier_that_was_in_trouble_is_tried_again_and_used_again(
         assert set(smsc.texts.counts.values()) == {1}
 
 
-async def first_binds(engine: Engine) -> Mapping[str, BindHealth]:
-    async with engine.database.connection() as connection:
-        names = {carrier.id: carrier.name for carrier in await carriers.list_active(connection)}
-        found = await binds.list_binds(connection)
-    return {names[one.carrier_id]: one for one in found if one.carrier_id in names and one.number == 1}
-
-
-async def until_state(engine: Engine, name: str, *states: BindState) -> None:
-    async def there() -> bool:
-        bind = (await first_binds(engine)).get(name)
-        return bind is not None and bind.state in states
-
-    await engine.until(there, f"{name} not {states}")
-
-
 async def send_one(engine: Engine, caller: Caller, place: int) -> str:
     number = numbers(1, start=place)[0]
     await engine.send(caller, [number])
@@ -66,16 +50,15 @@ async def test_the_next_carrier_takes_over_while_the_first_is_away_and_gives_it_
         caller = await engine.open_account()
         async with run_smsc(port) as first:
             engine.start_worker()
-            await until_state(engine, "first", BindState.BOUND)
-            await until_state(engine, "second", BindState.BOUND)
+            await engine.until_bound("first", "second")
             await engine.send(caller, numbers(50))
             await engine.until_all("delivered")
             assert (len(first.texts), len(second.texts)) == (50, 0)
-        await until_state(engine, "first", BindState.DOWN)
+        await engine.until_state("first", BindState.DOWN)
         number = await send_one(engine, caller, 100)
         assert second.texts.to(number)
         async with run_smsc(port) as first:
-            await until_state(engine, "first", BindState.BOUND)
+            await engine.until_bound("first")
 
             async def is_taken_back() -> bool:
                 number = await send_one(engine, caller, 200 + len(first.texts) + len(second.texts))
@@ -101,8 +84,7 @@ async def test_no_transaction_is_kept_open_for_a_carrier_that_waits_in_reserve(e
         await engine.add_carrier("second", second.port, priority=2)
         engine.start_worker()
 
-        await until_state(engine, "first", BindState.BOUND)
-        await until_state(engine, "second", BindState.BOUND)
+        await engine.until_bound("first", "second")
         open_now = set(await engine.rows(IDLE_TRANSACTIONS))
 
         async def all_ended() -> bool:
@@ -118,8 +100,7 @@ async def test_carriers_of_one_priority_share_and_submit_nothing_twice(engine: E
         await engine.add_carrier("one", one.port, window=10)
         await engine.add_carrier("other", other.port, window=10)
         engine.start_worker()
-        await until_state(engine, "one", BindState.BOUND)
-        await until_state(engine, "other", BindState.BOUND)
+        await engine.until_bound("one", "other")
         await engine.send(await engine.open_account(), numbers(300))
         await engine.until_all("delivered")
         assert len(one.texts) > 0
@@ -137,7 +118,7 @@ async def test_a_carrier_that_is_added_or_removed_is_followed_without_a_restart(
         assert one.texts.to(await send_one(engine, caller, 1))
 
         await engine.add_carrier("other", other.port, priority=1)
-        await until_state(engine, "other", BindState.BOUND)
+        await engine.until_bound("other")
         await remove_carrier(engine.database, "one")
         await engine.until(lambda: has_left(one), "the removed carrier is still bound")
         assert other.texts.to(await send_one(engine, caller, 2))
@@ -158,7 +139,7 @@ async def test_a_worker_whose_lease_was_stolen_parts_from_the_carrier_and_sends_
     async with run_smsc(misbehaviours=[ResponseDelay(1200)]) as smsc:
         await engine.add_carrier("one", smsc.port, window=20, doubt_wait=1)
         engine.start_worker()
-        await until_state(engine, "one", BindState.BOUND)
+        await engine.until_bound("one")
         await engine.send(await engine.open_account(), numbers(30))
 
         async def submitted() -> bool:
@@ -191,7 +172,7 @@ async def test_what_a_living_worker_claimed_without_learning_of_it_is_put_in_dou
     monkeypatch.setattr(supervisor, "LOST_CLAIM_S", 0.5)
     await engine.add_carrier("one", free_port())
     engine.start_worker()
-    await until_state(engine, "one", BindState.DOWN)
+    await engine.until_state("one", BindState.DOWN)
     (worker,) = await engine.rows("SELECT id FROM workers")
     await engine.send(await engine.open_account(), numbers(1))
     async with engine.database.transaction() as connection:

@@ -15,11 +15,9 @@ from tests.support.carriers.smsportal import SmsPortalServer
 from tests.support.delivery.engine import Engine, numbers
 from tests.support.delivery.margins import check_margins
 from tests.support.processes.service import Caller, free_port, run_web
-from tumira.carriers import store as carriers
 from tumira.carriers.routes import manage
 from tumira.delivery import margin
 from tumira.delivery.margin import MarginBy
-from tumira.delivery.store import binds
 from tumira.delivery.store.binds import BindState
 from tumira.simulator.smsc import Smsc, run_smsc
 
@@ -36,16 +34,6 @@ async def add_route(engine: Engine, network: str | None, carrier: str, cost: str
         priority=priority,
         cost=Decimal(cost),
     )
-
-
-async def until_bound(engine: Engine, *names: str, state: BindState = BindState.BOUND) -> None:
-    async def there() -> bool:
-        async with engine.database.connection() as connection:
-            known = {one.id: one.name for one in await carriers.list_active(connection)}
-            found = await binds.list_binds(connection)
-        return set(names) <= {known[one.carrier_id] for one in found if one.state is state}
-
-    await engine.until(there, f"{names} not {state}")
 
 
 async def until_empty(engine: Engine) -> None:
@@ -74,7 +62,7 @@ async def test_each_network_goes_to_its_own_carrier_and_falls_back_when_that_die
             # Two nodes, which share the binds of one carrier each.
             engine.start_worker()
             engine.start_worker()
-            await until_bound(engine, "econet", "netone", "whole")
+            await engine.until_bound("econet", "netone", "whole")
             await engine.send(caller, [*numbers(20), *NETONE[:20], *TELECEL[:20]])
             await engine.send(caller, [numbers(1, start=20)[0]])
             await engine.until_all("delivered")
@@ -85,7 +73,7 @@ async def test_each_network_goes_to_its_own_carrier_and_falls_back_when_that_die
                 61 * Decimal("0.04") - 21 * Decimal("0.011") - 20 * Decimal("0.012") - 20 * Decimal("0.03")
             )
             assert await check_margins(engine) == expected
-        await until_bound(engine, "econet", state=BindState.DOWN)
+        await engine.until_state("econet", BindState.DOWN)
         await engine.send(caller, [*numbers(10, start=100), *NETONE[20:30]])
         await engine.until_all("delivered")
         # Its own carrier is away, so the country's takes it, at its own cost; the other network stays.
@@ -113,7 +101,7 @@ async def test_a_slow_network_delays_no_other_that_the_same_call_wrote_to(engine
         await add_route(engine, "econet", "slow", "0.01")
         await add_route(engine, "netone", "fast", "0.01")
         engine.start_worker()
-        await until_bound(engine, "slow", "fast")
+        await engine.until_bound("slow", "fast")
         caller = await engine.open_account()
         await engine.send(caller, [*numbers(20), *NETONE[:20]])
         # One passcode after the other passes the network that does not move.
@@ -141,7 +129,7 @@ async def test_routes_that_come_and_go_under_traffic_strand_and_double_nothing(e
         await engine.add_carrier("other", other.port, ["ZW"])
         engine.start_worker()
         engine.start_worker()
-        await until_bound(engine, "one", "other")
+        await engine.until_bound("one", "other")
         caller, stop = await engine.open_account(), asyncio.Event()
         sending = asyncio.create_task(send_while(engine, caller, stop))
         for _ in range(3):
@@ -223,7 +211,7 @@ async def test_equal_routes_share_and_the_cheapest_takes_all(engine: Engine) -> 
         await add_route(engine, "econet", "one", "0.011")
         await add_route(engine, "econet", "other", "0.011")
         engine.start_worker()
-        await until_bound(engine, "one", "other")
+        await engine.until_bound("one", "other")
         caller = await engine.open_account()
         await engine.send(caller, numbers(300))
         await engine.until_all("delivered")

@@ -1,9 +1,7 @@
 """A carrier that is bound and answers no submit gets little, and another carrier takes the messages."""
 
-from collections.abc import Mapping
 from typing import Final
 
-import asyncpg
 import pytest
 
 from tests.support.chaos.breakable import Moody
@@ -19,17 +17,9 @@ WINDOW: Final = 10
 NUMBER: Final = numbers(1)[0]
 
 
-async def binds(engine: Engine) -> Mapping[str, asyncpg.Record]:
-    rows = await engine.rows("SELECT name, binds.* FROM binds JOIN carriers ON carriers.id = carrier_id")
-    return {row["name"]: row for row in rows}
-
-
-async def until_bound(engine: Engine, *names: str) -> None:
-    async def bound() -> bool:
-        found = await binds(engine)
-        return all(name in found and found[name]["state"] == "bound" for name in names)
-
-    await engine.until(bound, f"{names} not bound")
+async def is_silent(engine: Engine, carrier: str) -> bool:
+    bind = await engine.bind(carrier)
+    return bind is not None and bind["silent"] is True
 
 
 @pytest.mark.long
@@ -38,7 +28,7 @@ async def test_a_silent_carrier_gets_a_window_and_the_next_one_all_messages(engi
         await engine.add_carrier("silent", silent.port, priority=1, window=WINDOW, doubt_wait=1)
         await engine.add_carrier("second", second.port, priority=2)
         engine.start_worker()
-        await until_bound(engine, "silent", "second")
+        await engine.until_bound("silent", "second")
         await engine.send(await engine.open_account(), numbers(200))
         await engine.until_all("delivered")
         # A window of it, and one message now and then to see whether it answers.
@@ -55,7 +45,7 @@ async def test_a_message_in_doubt_is_sent_again_through_another_carrier_although
         await engine.add_carrier("first", first.port, priority=1, doubt_wait=1)
         await engine.add_carrier("second", second.port, priority=2)
         engine.start_worker()
-        await until_bound(engine, "first", "second")
+        await engine.until_bound("first", "second")
         caller = await engine.open_account()
         await engine.send(caller, [NUMBER])
         await engine.until_status(NUMBER, "delivered")
@@ -78,13 +68,10 @@ async def test_a_silent_carrier_is_shown_and_is_used_again_once_it_answers(
     async with run_smsc(misbehaviours=[moody]) as smsc:
         await engine.add_carrier("one", smsc.port, window=WINDOW, doubt_wait=1)
         engine.start_worker()
-        await until_bound(engine, "one")
+        await engine.until_bound("one")
         await engine.send(await engine.open_account(), numbers(3 * WINDOW))
 
-        async def is_silent() -> bool:
-            return (await binds(engine))["one"]["silent"] is True
-
-        await engine.until(is_silent, "not shown as silent")
+        await engine.until(lambda: is_silent(engine, "one"), "not shown as silent")
         (shown,) = await list_carriers(engine.database)
         assert shown.health is CarrierHealth.SILENT
         assert shown.binds[0].problem is not None
@@ -100,7 +87,7 @@ async def test_a_silent_carrier_is_shown_and_is_used_again_once_it_answers(
 
         moody.silent = False
         await engine.until_all("delivered")
-        await until_bound(engine, "one")
+        await engine.until_bound("one")
         (shown,) = await list_carriers(engine.database)
         assert (shown.health, shown.binds[0].problem) == (CarrierHealth.WELL, None)
 
@@ -112,7 +99,7 @@ async def test_a_quiet_carrier_gets_nothing_more_before_any_message_is_in_doubt(
         await engine.add_carrier("quiet", quiet.port, priority=1, window=WINDOW)
         await engine.add_carrier("second", second.port, priority=2)
         engine.start_worker(SmppTimeouts(response_s=300, quiet_s=0.5))
-        await until_bound(engine, "quiet", "second")
+        await engine.until_bound("quiet", "second")
         await engine.send(await engine.open_account(), numbers(30))
 
         async def is_taken_elsewhere() -> bool:
@@ -120,8 +107,8 @@ async def test_a_quiet_carrier_gets_nothing_more_before_any_message_is_in_doubt(
 
         await engine.until(is_taken_elsewhere, "the rest waits for the quiet carrier")
         assert 0 < quiet.submits.received <= WINDOW
-        assert (await binds(engine))["quiet"]["silent"]
+        await engine.until(lambda: is_silent(engine, "quiet"), "not shown as silent")
         held.release()
         await engine.until_all("delivered")
-        await until_bound(engine, "quiet")
+        await engine.until_bound("quiet")
         assert await engine.rows("SELECT FROM incidents") == []

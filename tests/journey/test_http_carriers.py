@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Final
 
-import asyncpg
 import pytest
 
 from tests.support.carriers.bulksms import BulkSmsServer
@@ -18,6 +17,7 @@ from tests.support.processes.service import Service, run_web
 from tests.support.webhooks.receivers import answer, run_receiver
 from tumira.delivery.http import link
 from tumira.delivery.http.client import HttpTimeouts
+from tumira.delivery.store.binds import BindState
 from tumira.simulator.smsc import run_smsc
 from tumira.webhooks.manage import add_endpoint
 
@@ -42,26 +42,6 @@ def web(engine: Engine) -> Iterator[Service]:
 
 async def incidents(engine: Engine) -> Sequence[str]:
     return [row["kind"] for row in await engine.rows("SELECT kind FROM incidents ORDER BY at")]
-
-
-async def bind(engine: Engine, name: str) -> asyncpg.Record | None:
-    rows = await engine.rows(
-        "SELECT state, problem FROM binds JOIN carriers ON carriers.id = carrier_id WHERE name = $1", name
-    )
-    return rows[0] if rows else None
-
-
-async def until_state(engine: Engine, name: str, *states: str) -> asyncpg.Record:
-    found: list[asyncpg.Record] = []
-
-    async def is_so() -> bool:
-        row = await bind(engine, name)
-        if row is not None and row["state"] in states:
-            found.append(row)
-        return bool(found)
-
-    await engine.until(is_so, f"{name} is not {states}")
-    return found[0]
 
 
 async def test_a_message_goes_from_send_to_receipt_and_webhook(
@@ -263,12 +243,12 @@ async def test_a_carrier_that_refuses_our_account_touches_no_message(
         await engine.add_http_carrier("bulk", bulksms, priority=1)
         await engine.add_carrier("other", smsc.port, priority=2)
         worker = engine.start_worker(http=BRISK)
-        await until_state(engine, "bulk", "bound")
+        await engine.until_bound("bulk")
         caller = await engine.open_account()
         await engine.send(caller, numbers(20))
         # The other carrier takes over.
         await engine.until_all("delivered")
-        assert (await until_state(engine, "bulk", "down", "failing"))["problem"]
+        assert await engine.until_state("bulk", BindState.DOWN, BindState.FAILING)
         assert bulksms.sent == []
         assert await incidents(engine) == []
         # One message after the other shows when it works again.
@@ -339,7 +319,7 @@ async def test_a_carrier_that_cannot_be_reached_leaves_nothing_in_doubt(
     await engine.add_http_carrier("bulk", bulksms)
     engine.start_worker(http=BRISK)
     await engine.send(await engine.open_account(), numbers(3))
-    assert "not reached" in (await until_state(engine, "bulk", "down"))["problem"]
+    assert "not reached" in str(await engine.until_state("bulk", BindState.DOWN))
     bulksms.port = port
     await engine.add_http_carrier("bulk", bulksms)
     await engine.until_all("sent")

@@ -22,6 +22,7 @@ from tumira.core import backoff
 from tumira.delivery import supervisor
 from tumira.delivery.http.client import HttpTimeouts
 from tumira.delivery.smpp.connection import SmppTimeouts
+from tumira.delivery.store.binds import BindState
 from tumira.delivery.supervisor import CarrierTerms
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.sending.batcher import Batcher
@@ -134,6 +135,56 @@ class Engine:
             return (await self.message(recipient))["status"] == status  # type: ignore[no-any-return]
 
         await self.until(there, f"{recipient} not {status}", wait_s)
+
+    async def until_bound(self, *carriers: str) -> None:
+        """Wait until carriers are bound and every worker knows it."""
+        for carrier in carriers:
+            await self._until_reported(carrier, BindState.BOUND)
+        await self._until_known()
+
+    async def until_state(self, carrier: str, *states: BindState) -> str | None:
+        """Wait until a bind is in one of these states and every worker knows it; return its problem."""
+        problem = await self._until_reported(carrier, *states)
+        await self._until_known()
+        return problem
+
+    async def bind(self, carrier: str) -> asyncpg.Record | None:
+        """Return the first bind of a carrier as its worker reported it."""
+        rows = await self.rows(
+            "SELECT binds.* FROM binds JOIN carriers ON carriers.id = carrier_id"
+            " WHERE name = $1 AND number = 1",
+            carrier,
+        )
+        return rows[0] if rows else None
+
+    async def _until_reported(self, carrier: str, *states: BindState) -> str | None:
+        problems: list[str | None] = []
+
+        async def is_reported() -> bool:
+            bind = await self.bind(carrier)
+            if bind is not None and bind["state"] in states:
+                problems.append(bind["problem"])
+            return bool(problems)
+
+        await self.until(is_reported, f"{carrier} not {states}")
+        return problems[0]
+
+    async def _until_known(self) -> None:
+        """Wait until every worker divides the queues by what is in the database now.
+
+        It does so at the end of each beat, so two more must begin: the next one reads what is there now, and
+        the one after it begins when that one has ended.
+        """
+        await self._until_all_beat()
+        await self._until_all_beat()
+
+    async def _until_all_beat(self) -> None:
+        before = set(await self.rows("SELECT id, seen_at FROM workers"))
+
+        async def have_beaten() -> bool:
+            return before.isdisjoint(await self.rows("SELECT id, seen_at FROM workers"))
+
+        await self.until(have_beaten, "a worker does not beat")
 
     async def audit(self) -> Sequence[str]:
         return await broken_promises(self.database)
