@@ -28,13 +28,14 @@ from tests.support.schedules.sends import ACTOR, check_and_schedule, get, schedu
 from tests.support.sending.batchers import (
     Batchers,
     broken_promises,
+    is_503,
     open_batchers,
     read_call,
     send_call,
+    until_accepted,
     warm_up,
 )
 from tumira.carriers.manage import add_carrier
-from tumira.core.errors import ServiceUnavailable
 from tumira.core.ids import AccountId, ScheduleId, TopUpId, new_id
 from tumira.core.settings.payments import Payments, Paynow
 from tumira.operations.metrics_page import Scrape
@@ -45,7 +46,7 @@ from tumira.postgres.pool import Database
 from tumira.runtime import known_problems
 from tumira.schedules import manage
 from tumira.schedules.manage import Scheduled
-from tumira.sending.types import Admitted, Answered, Call, Decision, Refused
+from tumira.sending.types import Admitted
 from tumira.topups.providers.paynow_messages import Wallet
 from tumira.topups.start import start_paynow
 
@@ -80,21 +81,6 @@ async def until_a_commit_waits(pair: Pair) -> None:
         await asyncio.sleep(0.02)
 
 
-def is_503(decision: Decision) -> bool:
-    return isinstance(decision, Refused) and isinstance(decision.refusal, ServiceUnavailable)
-
-
-async def until_accepted(batchers: Batchers, call: Call) -> Answered:
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        decision = await batchers.batchers[0].ask(call)
-        if isinstance(decision, Answered):
-            return decision
-        assert is_503(decision), decision
-        assert time.monotonic() < deadline, "it was never accepted"
-        await asyncio.sleep(0.05)
-
-
 async def spent(batchers: Batchers, caller: Caller) -> Decimal:
     async with batchers.database.connection() as connection:
         balance = await connection.fetchval("SELECT balance FROM accounts WHERE id = $1", caller.id)
@@ -123,7 +109,7 @@ async def test_a_commit_that_an_operator_stopped_waiting_for_is_no_202_and_bills
             # Everybody sees the send now, but the standby does not have it: repeating it must wait as well.
             assert await spent(batchers, caller) > 0
             assert is_503(await batchers.batchers[0].ask(call))
-        answer = await until_accepted(batchers, call)
+        answer = await until_accepted(batchers.batchers[0], call)
         assert answer.replayed
         async with batchers.database.connection() as connection:
             batches = await connection.fetchval(
@@ -201,7 +187,7 @@ async def test_without_its_standby_nothing_is_accepted_and_reading_goes_on(pair:
         await until_nobody_waits(pair)
         pair.standby.start()
         pair.wait_for_sync()
-        await until_accepted(batchers, call)
+        await until_accepted(batchers.batchers[0], call)
         async with batchers.database.connection() as connection:
             assert not await nodes.lacks_standby(connection)
             assert (
@@ -232,20 +218,20 @@ async def test_a_shutdown_while_a_commit_waits_is_no_202(pair: Pair) -> None:
             assert is_503(await asked)
             await stopping
             pair.primary.start()
-        await until_accepted(batchers, call)
+        await until_accepted(batchers.batchers[0], call)
         assert await broken_promises(batchers.database) == []
 
 
 @pytest.mark.long
 async def test_a_server_that_takes_no_writes_any_more_is_left(pair: Pair) -> None:
     async with batcher_on(pair) as (batchers, caller):
-        await until_accepted(batchers, send_call(caller))
+        await until_accepted(batchers.batchers[0], send_call(caller))
         pair.primary.configure(default_transaction_read_only="on")
         # A transaction that was begun before may still write, and the next one not.
         decisions = [await batchers.batchers[0].ask(send_call(caller)) for _ in range(3)]
         assert is_503(decisions[-1])
         pair.promote()
-        await until_accepted(batchers, send_call(caller))
+        await until_accepted(batchers.batchers[0], send_call(caller))
         async with batchers.database.connection() as connection:
             assert await connection.fetchval("SHOW port") == str(pair.primary.port)
     pair.rebuild()
@@ -254,10 +240,10 @@ async def test_a_server_that_takes_no_writes_any_more_is_left(pair: Pair) -> Non
 @pytest.mark.long
 async def test_a_primary_that_was_replaced_without_being_stopped_is_left(pair: Pair) -> None:
     async with batcher_on(pair) as (batchers, caller):
-        await until_accepted(batchers, send_call(caller))
+        await until_accepted(batchers.batchers[0], send_call(caller))
         # The old one goes on to take connections and writes, whose commits wait for a standby that left it.
         pair.promote()
-        await until_accepted(batchers, send_call(caller))
+        await until_accepted(batchers.batchers[0], send_call(caller))
         async with batchers.database.connection() as connection:
             assert await connection.fetchval("SHOW port") == str(pair.primary.port)
         assert not pair.standby.execute("SELECT pg_is_in_recovery()")[0][0]
@@ -293,14 +279,14 @@ async def test_a_top_up_that_is_repeated_waits_for_the_standby_like_the_first(pa
 @pytest.mark.long
 async def test_a_frozen_primary_is_left_and_accepts_nothing_when_it_comes_back(pair: Pair) -> None:
     async with batcher_on(pair) as (batchers, caller):
-        await until_accepted(batchers, send_call(caller))
+        await until_accepted(batchers.batchers[0], send_call(caller))
         pair.freeze_primary()
         began = time.monotonic()
         first = asyncio.create_task(batchers.batchers[0].ask(send_call(caller)))
         await asyncio.sleep(0)
         pair.promote()
         call = send_call(caller, idempotency_key="frozen")
-        await until_accepted(batchers, call)
+        await until_accepted(batchers.batchers[0], call)
         print(f"frozen primary: accepted {time.monotonic() - began:.1f} s after it fell silent")
         assert is_503(await first)
         assert await broken_promises(batchers.database) == []

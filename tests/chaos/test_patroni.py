@@ -22,8 +22,9 @@ from tests.support.chaos.node import Callers, Load, NodeProcess, audit, until, w
 from tests.support.chaos.patroni import PatroniCluster, run_database_proxy, run_patroni
 from tests.support.chaos.payers import Payer
 from tests.support.postgres.databases import complete
+from tests.support.processes.ports import free_port
 from tests.support.processes.programs import new_home
-from tests.support.processes.service import Caller, free_port
+from tests.support.processes.service import Caller
 from tests.support.sending.batchers import open_batchers, send_call
 from tumira.core.errors import ServiceUnavailable
 from tumira.core.ids import AccountId

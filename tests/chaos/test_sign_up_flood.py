@@ -22,7 +22,8 @@ from tests.support.identity.people import (
     sign_up,
 )
 from tests.support.postgres.databases import clone
-from tests.support.processes.service import Service, free_port, wait_until_ready
+from tests.support.processes.ports import free_port
+from tests.support.processes.service import Service, wait_until_ready
 
 RATE_S: Final = 60
 # As many connections as the attacker has.

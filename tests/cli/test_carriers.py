@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.cli.commands import QuickCli
 from tests.support.postgres.databases import complete, execute
+from tests.support.processes.ports import free_port
 from tests.support.processes.programs import finish, one_line, read_terminal, start
-from tests.support.processes.service import free_port
 from tumira.carriers.manage import keep_simulator
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.pdu import BindRequest, Command

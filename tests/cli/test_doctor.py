@@ -8,8 +8,9 @@ import pytest
 
 from tests.support.cli.commands import QuickCli
 from tests.support.postgres.moved_clock import find_library
+from tests.support.processes.ports import free_port
 from tests.support.processes.programs import finish, start
-from tests.support.processes.service import free_port, wait_until_ready
+from tests.support.processes.service import wait_until_ready
 from tests.support.webhooks.receivers import closed_port
 
 SUBJECTS = (

@@ -13,8 +13,9 @@ import pytest
 from tests.support.cli.commands import QuickCli
 from tests.support.identity.people import new_phone
 from tests.support.postgres.databases import clone, execute
+from tests.support.processes.ports import free_port
 from tests.support.processes.programs import Cli, finish, start
-from tests.support.processes.service import Caller, Service, free_port
+from tests.support.processes.service import Caller, Service
 from tests.support.webhooks.commands import WARNING
 from tumira.cli import main
 

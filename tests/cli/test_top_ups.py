@@ -9,7 +9,8 @@ import pytest
 from tests.support.chaos.mortal import look_once
 from tests.support.cli.commands import QuickCli
 from tests.support.postgres.databases import complete, execute
-from tests.support.processes.service import Caller, free_port, new_caller
+from tests.support.processes.ports import free_port
+from tests.support.processes.service import Caller, new_caller
 from tests.support.topups.chain import CHAIN_ID, USDT, LocalChain, run_chain
 from tests.support.topups.paynow_server import Call, Fault, PaynowServer, paynow_server
 from tests.support.topups.usdt import watch

@@ -8,7 +8,8 @@ import pytest
 from starlette.applications import Starlette
 
 from tests.support.identity.people import goes_to
-from tests.support.processes.service import Service, free_port
+from tests.support.processes.ports import free_port
+from tests.support.processes.service import Service
 from tumira.carriers.manage import add_http_carrier, new_access
 from tumira.console.pages.carrier_hooks import BODY_BYTES_MAX, CarrierHooks
 from tumira.postgres.pool import Database

@@ -12,7 +12,8 @@ import httpx
 from tests.support.console.operators import ACTOR, NASTY, last_change
 from tests.support.identity.customers import words
 from tests.support.identity.people import alert, goes_to
-from tests.support.processes.service import Service, free_port
+from tests.support.processes.ports import free_port
+from tests.support.processes.service import Service
 from tumira.carriers.manage import add_carrier
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.pdu import BindRequest, Command

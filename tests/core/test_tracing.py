@@ -13,7 +13,8 @@ import pytest
 
 from tests.support.chaos.node import until
 from tests.support.postgres.databases import clone
-from tests.support.processes.service import Service, free_port
+from tests.support.processes.ports import free_port
+from tests.support.processes.service import Service
 from tests.support.processes.watched import Watched, watch_web, watch_worker
 from tests.support.webhooks.receivers import Receiver, Request, run_receiver
 from tumira.carriers.manage import add_carrier

@@ -21,8 +21,9 @@ from tests.support.chaos.node import until
 from tests.support.install.debian import RELEASES, need_debootstrap
 from tests.support.install.environments import client_of, deliver
 from tests.support.install.image import CONTAINERFILE, ContainedNode, Image, built_image
+from tests.support.processes.ports import free_port
 from tests.support.processes.programs import CHECKOUT
-from tests.support.processes.service import Service, free_port
+from tests.support.processes.service import Service
 from tumira.cli.main import main
 
 FOLDER: Final = CONTAINERFILE.parent

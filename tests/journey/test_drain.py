@@ -18,8 +18,9 @@ from tests.support.chaos.balancers import run_balancer
 from tests.support.chaos.node import until
 from tests.support.postgres.databases import clone, execute
 from tests.support.processes.callers import Callers
+from tests.support.processes.ports import free_port
 from tests.support.processes.programs import finish, start
-from tests.support.processes.service import Service, free_port, new_caller, run_web, wait_until_ready
+from tests.support.processes.service import Service, new_caller, run_web, wait_until_ready
 
 DRAIN_WAIT_S: Final = 2
 LONG_WAIT_S: Final = 300

@@ -7,7 +7,8 @@ import pytest
 
 from tests.support.delivery.engine import Engine, numbers
 from tests.support.delivery.scripted import Scripted
-from tests.support.processes.service import Caller, free_port
+from tests.support.processes.ports import free_port
+from tests.support.processes.service import Caller
 from tumira.carriers import store as carriers
 from tumira.carriers.manage import remove_carrier
 from tumira.core.ids import MessageId

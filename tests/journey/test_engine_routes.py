@@ -14,7 +14,8 @@ from tests.support.carriers.server import Callback, SentText, run_carrier
 from tests.support.carriers.smsportal import SmsPortalServer
 from tests.support.delivery.engine import Engine, numbers
 from tests.support.delivery.margins import check_margins
-from tests.support.processes.service import Caller, free_port, run_web
+from tests.support.processes.ports import free_port
+from tests.support.processes.service import Caller, run_web
 from tumira.carriers.routes import manage
 from tumira.delivery import margin
 from tumira.delivery.margin import MarginBy

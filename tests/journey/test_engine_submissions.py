@@ -15,7 +15,7 @@ from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.delivery.smpp_peer import Carrier as Peer
 from tests.support.delivery.smpp_peer import Line, pdu
 from tests.support.delivery.smpp_session import SUBMIT, SUBMIT_RESP
-from tests.support.processes.service import free_port
+from tests.support.processes.ports import free_port
 from tumira.carriers import store as carriers
 from tumira.delivery import sender as sender_module
 from tumira.delivery.lanes import BULK, NO_ROOM, Room

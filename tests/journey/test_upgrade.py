@@ -17,8 +17,9 @@ import pytest
 from tests.support.chaos.breakable import CarrierThread
 from tests.support.chaos.node import until
 from tests.support.postgres.databases import execute
+from tests.support.processes.ports import free_port
 from tests.support.processes.programs import CHECKOUT, TUMIRA, environment
-from tests.support.processes.service import NO_TLS, free_port, new_caller, run_on, wait_until_ready
+from tests.support.processes.service import NO_TLS, new_caller, run_on, wait_until_ready
 from tests.support.sending.batchers import broken_promises
 from tumira.carriers.manage import add_carrier
 

@@ -16,7 +16,7 @@ from tests.load.end_to_end import BODY, NUMBERS
 from tests.load.node import Used
 from tests.load.peers import CarrierPeer, Peer
 from tests.load.processor import process_cpu_s
-from tests.support.processes.service import free_port
+from tests.support.processes.ports import free_port
 
 PROGRAMS: Final = ("bearerbox", "smsbox")
 START_S: Final = 20.0

@@ -14,7 +14,8 @@ from typing import Final
 from tests.load.peers import CarrierPeer
 from tests.load.processor import database_cpu_s, node_cpu_s, process_cpu_s
 from tests.support.postgres.databases import clone
-from tests.support.processes.service import Caller, Service, free_port, wait_until_ready
+from tests.support.processes.ports import free_port
+from tests.support.processes.service import Caller, Service, wait_until_ready
 from tumira.carriers.manage import add_carrier, add_http_carrier, new_access
 from tumira.core.ids import EndpointId
 from tumira.webhooks.manage import add_endpoint

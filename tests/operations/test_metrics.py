@@ -29,8 +29,9 @@ from tests.support.carriers.server import CarrierServer, run_carrier
 from tests.support.chaos.node import until
 from tests.support.mail.server import mail_server
 from tests.support.postgres.databases import clone, execute
+from tests.support.processes.ports import free_port
 from tests.support.processes.programs import CHECKOUT
-from tests.support.processes.service import NO_TLS, Caller, Service, free_port
+from tests.support.processes.service import NO_TLS, Caller, Service
 from tests.support.processes.watched import Watched, read_samples, watch_web
 from tests.support.topups.paynow_server import paynow_server
 from tests.support.uploads.files import check_file

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.support.processes.service import free_port
+from tests.support.processes.ports import free_port
 from tumira.core.errors import OperatorError
 from tumira.operations import metrics_server
 from tumira.operations.metrics_server import show_metrics

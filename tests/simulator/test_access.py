@@ -15,7 +15,8 @@ import pytest
 from tests.support.chaos.balancers import run_balancer
 from tests.support.postgres.databases import clone
 from tests.support.postgres.embedded import wait_for
-from tests.support.processes.service import NO_TLS, Service, free_port, run_web
+from tests.support.processes.ports import free_port
+from tests.support.processes.service import NO_TLS, Service, run_web
 from tumira.carriers import store as carriers
 from tumira.carriers.manage import add_carrier, keep_simulator, remove_carrier
 from tumira.delivery.store import binds

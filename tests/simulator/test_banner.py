@@ -9,7 +9,8 @@ import pytest
 from tests.support.identity.customers import Customer, open_session, words
 from tests.support.identity.operators import OperatorBrowser, new_operator
 from tests.support.identity.people import goes_to, run_behind_proxy
-from tests.support.processes.service import NO_TLS, Service, free_port
+from tests.support.processes.ports import free_port
+from tests.support.processes.service import NO_TLS, Service
 from tumira.carriers.manage import keep_simulator, remove_carrier
 
 CARRIERS: Final = "/operator/carriers"

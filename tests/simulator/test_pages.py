@@ -16,8 +16,9 @@ import pytest
 
 from tests.support.delivery.raw_esme import raw_esme
 from tests.support.postgres.embedded import wait_for
+from tests.support.processes.ports import free_port
 from tests.support.processes.programs import Node, finish, new_home, one_line, running, start, tumira
-from tests.support.processes.service import NO_TLS, Service, free_port
+from tests.support.processes.service import NO_TLS, Service
 from tumira.core.errors import OPERATOR_EXIT_CODE
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.encoding import encode

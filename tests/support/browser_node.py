@@ -15,7 +15,8 @@ import httpx
 from tests.support.postgres.databases import clone, open_directory
 from tests.support.postgres.embedded import wait_for
 from tests.support.processes.forked_commands import start_part
-from tests.support.processes.service import NO_TLS, Service, free_port, run_on, run_web
+from tests.support.processes.ports import free_port
+from tests.support.processes.service import NO_TLS, Service, run_on, run_web
 from tumira.carriers.manage import keep_simulator
 from tumira.identity import manage_accounts
 

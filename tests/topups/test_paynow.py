@@ -10,7 +10,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from tests.support.processes.service import NO_TLS, free_port
+from tests.support.processes.ports import free_port
+from tests.support.processes.service import NO_TLS
 from tests.support.topups.paynow_server import (
     INTEGRATION_ID,
     Call,

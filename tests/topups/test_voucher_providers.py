@@ -11,7 +11,7 @@ import pytest_asyncio
 import structlog
 from structlog.testing import CapturingLogger
 
-from tests.support.processes.service import free_port
+from tests.support.processes.ports import free_port
 from tests.support.topups.voucher_issuer import SPARED_CENTS, Answer, Twist
 from tests.support.topups.voucher_servers import run_issuers
 from tests.support.topups.voucher_world import (

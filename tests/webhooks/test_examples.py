@@ -20,7 +20,8 @@ import httpx
 import pytest
 
 from scripts.generate_docs import DOCS
-from tests.support.processes.service import NO_TLS, free_port
+from tests.support.processes.ports import free_port
+from tests.support.processes.service import NO_TLS
 from tumira.api.docs.events import EVENT_ID, HEADERS, example
 
 EXAMPLES: Final = DOCS / "examples" / "webhooks"

@@ -23,7 +23,8 @@ from tests.support.chaos.node import (
     wait_until_final,
 )
 from tests.support.postgres.databases import open_directory
-from tests.support.processes.service import NO_TLS, free_port
+from tests.support.processes.ports import free_port
+from tests.support.processes.service import NO_TLS
 from tests.support.processes.watched import read_samples
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.processes.service import free_port
+from tests.support.processes.ports import free_port
 from tumira.carriers.http.access import open_carrier
 from tumira.carriers.http.carrier import HttpCarrier
 from tumira.carriers.http.values import HttpRequest

@@ -13,8 +13,8 @@ from typing import Final
 import pytest
 
 from tests.support.chaos.node import until
+from tests.support.processes.ports import free_port
 from tests.support.processes.programs import CHECKOUT
-from tests.support.processes.service import free_port
 
 DEPLOY: Final = CHECKOUT / "deploy"
 FETCHED: Final = CHECKOUT / ".tools" / "balancers"

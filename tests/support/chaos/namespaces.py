@@ -15,13 +15,14 @@ import ctypes
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from tests.support.processes import ports
 
 NAMES: Final = "tumira"
 HUB: Final = "hub"
@@ -47,10 +48,7 @@ class Place:
         """Return a port that nobody listens on; in a namespace, where we are alone, it is always the same."""
         if self.prefix:
             return 8000
-        with socket.create_server((self.address, 0)) as listening:
-            port = listening.getsockname()[1]
-        assert isinstance(port, int)
-        return port
+        return ports.free_port(self.address)
 
 
 class Network:

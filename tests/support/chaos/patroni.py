@@ -21,8 +21,8 @@ from tests.support.chaos.machines import DEPLOY, EXAMPLES, MACHINES, ROLE, STOP_
 from tests.support.chaos.namespaces import Network, open_network
 from tests.support.chaos.node import until
 from tests.support.delivery.carrier_process import CarrierProcess
+from tests.support.processes.ports import free_port
 from tests.support.processes.programs import tumira
-from tests.support.processes.service import free_port
 
 START_S: Final = 120.0
 

@@ -20,8 +20,9 @@ import pytest
 from scripts.woocommerce import NAME, build
 from tests.support.chaos.node import until
 from tests.support.clients import program
+from tests.support.processes.ports import free_port
 from tests.support.processes.programs import CHECKOUT
-from tests.support.processes.service import NO_TLS, free_port
+from tests.support.processes.service import NO_TLS
 
 # What `scripts/peers.sh long` extracts there.
 TOOLS: Final = CHECKOUT / ".tools" / "wordpress"

@@ -15,8 +15,8 @@ from typing import Final
 import httpx
 import pytest
 
+from tests.support.processes.ports import free_port
 from tests.support.processes.programs import CHECKOUT, descendants, wait_until_gone
-from tests.support.processes.service import free_port
 
 # How long this takes depends on the network and on what else the machine does; this only ends the wait.
 READY_S: Final = 240

@@ -16,7 +16,7 @@ import pytest
 from tests.support.postgres.databases import execute, open_directory
 from tests.support.postgres.embedded import quick_directory
 from tests.support.postgres.standby import LOOPBACK, Server
-from tests.support.processes.service import free_port
+from tests.support.processes.ports import free_port
 
 LIBRARIES: Final = ("/usr/lib", "/usr/lib64", "/usr/local/lib")
 

@@ -27,7 +27,7 @@ import asyncpg
 
 from tests.support.postgres.databases import complete, execute
 from tests.support.postgres.embedded import kill_processes
-from tests.support.processes.service import free_port
+from tests.support.processes.ports import free_port
 from tumira.postgres.embedded import process
 from tumira.postgres.embedded.binaries import programs
 from tumira.postgres.embedded.files import (

@@ -11,8 +11,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.support.processes.ports import free_port
 from tests.support.processes.programs import CHECKOUT
-from tests.support.processes.service import Service, free_port, wait_until_ready
+from tests.support.processes.service import Service, wait_until_ready
 from tumira import http_protocol
 from tumira.cli.main import main
 

@@ -17,7 +17,7 @@ import httpx
 
 from tests.support.postgres.embedded import quick_directory, temporary_base
 from tests.support.processes.forked_commands import run_forked
-from tests.support.processes.service import free_port
+from tests.support.processes.ports import free_port
 
 CHECKOUT: Final = Path(__file__).resolve().parents[3]
 TUMIRA: Final = (sys.executable, "-W", "error", "-m", "tumira")

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ import httpx
 
 from tests.support.postgres.databases import complete, execute
 from tests.support.processes.forked_commands import start_part
+from tests.support.processes.ports import free_port
 from tumira.accounts.api_keys import Scope
 from tumira.accounts.open_account import open_account
 from tumira.core.ids import ACCOUNT, KEY, AccountId, write_id
@@ -240,10 +240,3 @@ def send_request(key: str, *, keep: bool) -> bytes:
         f"Connection: {'keep-alive' if keep else 'close'}",
     ]
     return "\r\n".join([*lines, "", body]).encode()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    assert isinstance(port, int)
-    return port

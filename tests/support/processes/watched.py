@@ -16,7 +16,8 @@ from typing import Final
 import httpx
 
 from tests.support.processes.forked_commands import start_part
-from tests.support.processes.service import NO_TLS, Running, Service, free_port, wait_until_ready
+from tests.support.processes.ports import free_port
+from tests.support.processes.service import NO_TLS, Running, Service, wait_until_ready
 
 START_S: Final = 60
 STOP_S: Final = 40

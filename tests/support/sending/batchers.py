@@ -11,15 +11,16 @@ from tests.support.processes.service import Caller
 from tumira.accounts.api_keys import KeySecret, Scope
 from tumira.api.request import fingerprint
 from tumira.api.schemas import write_sent
+from tumira.core.errors import ServiceUnavailable
 from tumira.core.ids import KEY, KeyId, read_id
 from tumira.operations.audit import runs
 from tumira.operations.audit.checks import CHECKS
 from tumira.postgres.pool import Database
 from tumira.pricing.quote import ValidRequest
 from tumira.sending.batcher import Batcher
-from tumira.sending.types import Call, Decision, IdempotencyKey, Send
+from tumira.sending.types import Answered, Call, Decision, IdempotencyKey, Refused, Send
 
-PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = 40.0
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -81,6 +82,22 @@ def secret_of(caller: Caller) -> KeySecret:
     key_id = read_id(KEY, caller.key_id)
     assert key_id is not None
     return KeySecret(KeyId(key_id), caller.id, b"")
+
+
+def is_503(decision: Decision) -> bool:
+    return isinstance(decision, Refused) and isinstance(decision.refusal, ServiceUnavailable)
+
+
+async def until_accepted(batcher: Batcher, call: Call) -> Answered:
+    """Send, again after each 503, until it is accepted."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        decision = await batcher.ask(call)
+        if isinstance(decision, Answered):
+            return decision
+        assert is_503(decision), decision
+        assert time.monotonic() < deadline, "it was never accepted"
+        await asyncio.sleep(0.05)
 
 
 async def broken_promises(database: Database) -> Sequence[str]:

@@ -15,7 +15,8 @@ import httpx
 import pytest
 
 from tests.support.npm import Node, node_with
-from tests.support.processes.service import NO_TLS, free_port
+from tests.support.processes.ports import free_port
+from tests.support.processes.service import NO_TLS
 
 CHAIN_ID: Final = 56
 USDT: Final = 10**18
