@@ -95,7 +95,7 @@ print([(row.scene, row.fold) for row in found])
 
 
 def test_messages_that_are_added_do_not_change_the_folds_of_others() -> None:
-    rows = read_corpus(HELD_OUT)
+    rows = read_corpus(HELD_OUT)[::8]
     folds = [row.fold for row in group(rows)]
     first = Row(
         "Hlanganani maqabane, ibhokisi leengcaphephe alikho", promotional=False, language="xh", source=""
