@@ -134,6 +134,7 @@ async def test_a_retry_that_is_due_after_the_lifetime_is_not_made(engine: Engine
             await engine.add_carrier("one", smsc.port)
             for _ in range(2):
                 engine.start_worker(BRISK)
+            await engine.until_bound("one")
             caller = await engine.open_account(str(BALANCE))
             await engine.send(caller, [NUMBER])
             await engine.until_status(NUMBER, "expired")
@@ -149,6 +150,7 @@ async def test_a_doubt_that_ends_after_the_lifetime_is_not_resent(engine: Engine
         await engine.add_carrier("one", smsc.port, doubt_wait=3)
         for _ in range(2):
             engine.start_worker(BRISK)
+        await engine.until_bound("one")
         caller = await engine.open_account(str(BALANCE))
         await engine.send(caller, [NUMBER])
         await engine.until_status(NUMBER, "unconfirmed")
@@ -163,6 +165,7 @@ async def test_the_rest_of_the_lifetime_is_the_carriers_validity(engine: Engine)
     async with run_smsc() as smsc:
         await engine.add_carrier("one", smsc.port)
         engine.start_worker()
+        await engine.until_bound("one")
         absent = "+263771209910"
         caller = await engine.open_account(str(BALANCE))
         await engine.send(caller, [absent])
