@@ -18,6 +18,7 @@ from tests.support.postgres.embedded import wait_for
 from tests.support.processes.forked_commands import run_forked
 from tests.support.processes.programs import environment, finish, new_home, one_line, start
 from tests.support.processes.service import Caller
+from tests.support.sending.batchers import send_call, until_accepted
 from tumira.postgres.embedded import server as embedded
 from tumira.runtime import prepare
 
@@ -47,7 +48,7 @@ async def _open(url: str) -> Caller:
 
 async def _send(url: str, caller: Caller, to: list[str]) -> None:
     async with open_engine(url) as engine:
-        await engine.send(caller, to)
+        await until_accepted(engine.batcher, send_call(caller, to, idempotency_key=to[0]))
 
 
 def command(home: Path, data: str, *words: str | Path) -> Any:
@@ -77,7 +78,8 @@ def _keeping_the_log(home: Path, url: str) -> Iterator[None]:
         assert finish(keeping).returncode == 0
     finally:
         keeping.kill()
-        keeping.communicate()
+        # Shown when the test fails.
+        print(*keeping.communicate())
 
 
 def _back_up_base(home: Path, url: str, caller: Caller) -> datetime:

@@ -41,6 +41,7 @@ PROMISED = {
     "unix_socket_permissions": "0700",
     "max_connections": "200",
     "max_wal_size": "4096",
+    "wal_keep_size": "256",
     "io_method": "worker",
 }
 

@@ -63,6 +63,8 @@ TUNING: Final = {
     "max_connections": "200",
     "wal_compression": "on",
     "max_wal_size": "4GB",
+    # For `tumira backup --wal`, which a base backup could otherwise overtake while the machine is busy.
+    "wal_keep_size": "256MB",
     "checkpoint_timeout": "15min",
     # Needs no special kernel, unlike io_uring.
     "io_method": "worker",
